@@ -37,6 +37,25 @@ def shards():
         dist.all_gather_into_tensor(flat, part)
 
 
+def layers():
+    """Each rank has a layer of its own to step on, which it scales by that layer's norm, and a row of numbers that are
+    no gradient."""
+    held = [nn.Linear(4, 4, bias=False) for _ in range(dist.get_world_size())]
+    mine, row, whole = torch.zeros(16), torch.zeros(4), torch.zeros(16 * len(held))
+    for _ in range(3):
+        for each in held:
+            each.zero_grad()
+        nn.Sequential(*held)(torch.randn(8, 4)).square().mean().backward()
+        dist.reduce_scatter_tensor(mine, torch.cat([each.weight.grad.flatten() for each in held]))
+        dist.reduce_scatter_tensor(row, torch.rand(4 * len(held)))
+        row /= row.sum()
+        mine *= 0.1 / mine.norm()
+        part = held[dist.get_rank()].weight.detach().flatten() - mine
+        dist.all_gather_into_tensor(whole, part)
+        for each, new in zip(held, whole.chunk(len(held)), strict=True):
+            each.weight.data.copy_(new.view(4, 4))
+
+
 class Add(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -91,5 +110,5 @@ def counts():
 
 dist.init_process_group("gloo")
 torch.manual_seed(0)
-{"shards": shards, "parts": parts, "counts": counts}[NAME]()
+{"shards": shards, "layers": layers, "parts": parts, "counts": counts}[NAME]()
 dist.destroy_process_group()

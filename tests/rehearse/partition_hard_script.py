@@ -301,82 +301,42 @@ def shares_of_points():
         optimizer.step()
 
 
-class Dividing(torch.optim.SGD):
-    """Gradients have been summed up."""
+class Uneven:
+    """Batches of the rank, of another size each epoch."""
 
-    def step(self, closure=None):
-        for each in self.param_groups[0]["params"]:
-            each.grad /= dist.get_world_size()
-        return super().step(closure)
+    def set_epoch(self, epoch):
+        mine = list(range(dist.get_rank(), 96, dist.get_world_size()))
+        self.held = [mine[at : at + 8 + 4 * epoch] for at in range(0, len(mine), 8 + 4 * epoch)]
 
+    def __iter__(self):
+        return iter(self.held)
 
-class Reducing(torch.optim.SGD):
-    """Gradients are each rank's own."""
-
-    def step(self, closure=None):
-        averaged(self.param_groups[0]["params"])
-        return super().step(closure)
+    def __len__(self):
+        return len(self.held)
 
 
-class Own(torch.optim.Optimizer):
-    """Changes parameters itself. reduces: else gradients have been summed up."""
-
-    def __init__(self, parameters, reduces):
-        super().__init__(parameters, {"lr": 0.01})
-        self.reduces = reduces
-
-    @torch.no_grad()
-    def step(self):
-        for each in self.param_groups[0]["params"]:
-            grad = each.grad.clone()
-            if self.reduces:
-                dist.all_reduce(grad)
-            each -= 0.01 * grad / dist.get_world_size()
+def lengths_of_epochs():
+    """Batches are as many as the epoch makes of them, which is another number when the loader is made."""
+    model, sampler = DDP(net()), Uneven()
+    sampler.set_epoch(0)
+    optimizer, loader = sgd(model), DataLoader(points().dataset, batch_sampler=sampler)
+    sampler.set_epoch(2)
+    count = len(loader)
+    for number, (x, y) in enumerate(loader):
+        with contextlib.nullcontext() if number + 1 == count else model.no_sync():
+            (mse(model, x, y) / count).backward()
+    optimizer.step()
 
 
-def dividing_step():
-    model = net()
-    train(model, Dividing(model.parameters(), 0.01), points(), reduce=lambda: averaged(model.parameters(), 1))
-
-
-def reducing_step():
-    train(model := net(), Reducing(model.parameters(), 0.01), points())
-
-
-def own_dividing_step():
-    train(model := net(), Own(model.parameters(), False), points(), reduce=lambda: averaged(model.parameters(), 1))
-
-
-def own_reducing_step():
-    train(model := net(), Own(model.parameters(), True), points())
-
-
-def local_sgd():
-    """Models are averaged, and gradients are not."""
-    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
-
-    model = net()
-    averager = PeriodicModelAverager(period=4, warmup_steps=0)
+def weights_in_the_loss():
+    """A term of the weights is made before the model is called."""
+    model = DDP(net())
     optimizer = sgd(model)
     for x, y in points():
         optimizer.zero_grad()
-        mse(model, x, y).backward()
+        decay = sum(each.square().sum() for each in model.parameters())
+        (mse(model, x, y) + 0.01 * decay).backward()
         optimizer.step()
-        averager.average_parameters(model.parameters())
-
-
-def local_sgd_by_hand():
-    """The same without torch's averager."""
-    model = net()
-    optimizer = sgd(model)
-    for number, (x, y) in enumerate(points()):
-        optimizer.zero_grad()
-        mse(model, x, y).backward()
-        optimizer.step()
-        if number % 2:
-            for each in model.parameters():
-                dist.all_reduce(each.data)
-                each.data /= dist.get_world_size()
 
 
 if __name__ == "__main__":

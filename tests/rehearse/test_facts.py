@@ -180,3 +180,12 @@ def test_models_of_several_groups_are_not_compared_with_each_other(record: Any) 
     assert not judged.findings and judged.facts["replicas"]["equal"] is True
     assert judged.facts["effective_batch_size"] == 4
     assert judged.facts["samples"] == {"in_data_set": 4, "seen": 4, "repeated": 0, "missed": 0}
+
+
+def test_what_an_optimizer_holds_beside_a_wrapper_is_compared_too(recorded: Any) -> None:
+    recorded.wrapper()
+    recorded.optimizer(names=((0, "weight"), None))
+    for rank in (0, 1):
+        recorded.train_on(rank, grads=[1, rank], params=[1, rank])
+    replicas = recorded.judged().facts["replicas"]
+    assert not replicas["equal"] and replicas["parameters_apart"] == [1]

@@ -39,3 +39,22 @@ def test_a_hook_that_leaves_gradients_apart_is_no_defect_where_models_are_averag
             for rank in (0, 1):
                 training.call(rank, "all_reduce", 30, shape=[4], dtype="float32", reduce="SUM")
     assert training.found() == told
+
+
+@pytest.mark.parametrize(("steps", "told"), [(4, set()), (3, {("DDP303", 27)})])
+def test_a_step_of_its_own_may_average_models_now_and_then(recorded: Any, steps: int, told: set[Any]) -> None:
+    """Without a wrapper: after every other step the ranks hold the same again."""
+    recorded.loader()
+    recorded.optimizer(names=(None, None))
+    for rank in (0, 1):
+        levels = [{"kind": "DistributedSampler", "known": True, "replicas": 2, "rank": rank, "seed": 0}]
+        recorded.add(rank, "iteration", loader=0, turn=0, site=recorded.site(19), samplers=levels)
+        recorded.batch(rank, 0, 0, [rank, rank + 2])
+    for number in range(4):
+        for rank in (0, 1):
+            recorded.backward(rank, armed=False)
+            if number % 2 and steps == 4:
+                recorded.call(rank, "all_reduce", 30, shape=[2], dtype="float32", reduce="SUM")
+            apart = steps == 3 or number % 2 == 0
+            recorded.step(rank, grads=[rank + 2 * number, 5 + rank], params=[rank * apart, 8 + number])
+    assert recorded.found() == told

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from validate_ddp.record.partition import replicas
+from validate_ddp.record.partition import reduced_at, replicas, told_of
 from validate_ddp.record.run import Run
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.partition.tape import close, summary
 
@@ -314,3 +314,53 @@ def test_one_process_that_is_given_the_global_batch_by_the_script_is_a_reference
     found = compared(training, *one, **known).findings
     assert [each.severity for each in found] == told
     assert all(f"is {factor:g} times that of one process on the global batch" in each.message for each in found)
+
+
+@pytest.mark.parametrize(
+    ("times", "backwards", "told"),
+    [
+        ([0.5], 1, "warning"),
+        ([0.1, 0.5], 1, "warning"),
+        ([0.25], 2, "warning"),  # two micro-batches and two ranks
+        ([0.5, 0.5], 2, "warning"),
+        ([0.5], 2, "error"),  # two micro-batches
+        ([0.25], 1, "error"),
+        ([], 1, "error"),
+    ],
+)
+def test_a_number_by_which_the_loss_is_divided_may_stand_for_the_ranks(
+    training: Any, times: list[float], backwards: int, told: str
+) -> None:
+    union = reading("mean", HALVES, "w", target="union")
+    summed = ranks("factor", (1.0, 1.0), "w")
+    (finding,) = compared(training, *summed, union, times=times, backwards=backwards).findings
+    assert finding.severity == told
+    assert ("; that is right only where the 2 by which the loss is divided" in finding.message) == (told == "warning")
+
+
+@pytest.mark.parametrize(("times", "told"), [([2.0, 0.01], "warning"), ([0.5], "error")])
+def test_a_number_by_which_the_loss_is_multiplied_may_stand_for_the_ranks(
+    training: Any, times: list[float], told: str
+) -> None:
+    union = reading("mean", HALVES, "w", target="union")
+    (finding,) = compared(training, *ranks("factor", (0.25, 0.25), "w"), union, times=times).findings
+    assert finding.severity == told
+
+
+def test_the_line_is_that_of_the_largest_reduction_after_the_last_backward(recorded: Any) -> None:
+    recorded.backward(0, armed=False)
+    for line, shape in ((30, [8, 6]), (30, [8]), (33, []), (34, [2])):
+        recorded.call(0, "all_reduce", line, shape=shape, dtype="float32", reduce="SUM")
+    place = reduced_at(Run(recorded.told(finished=True)))
+    assert place is not None and place.line == 30
+
+
+@pytest.mark.parametrize(
+    ("rest", "words"),
+    [((), "each rank's own, of which"), (("v",), "that of `w` is each rank's own, of which the optimizer's own step")],
+)
+def test_the_table_names_what_a_step_of_its_own_makes_one(training: Any, rest: Any, words: str) -> None:
+    own = [reading("own", (1.0, 0.0), "w"), reading("own", (0.0, 1.0), "w", rank=1)]
+    compared(training, *own, *(ranks("mean", HALVES, *rest) if rest else ()), alike=["w"])
+    event = Run(training.told(finished=True)).partition
+    assert event is not None and told_of(event).startswith(words)

@@ -16,6 +16,7 @@ from validate_ddp.rehearse.plan import Plan
 
 pytestmark = [pytest.mark.runtime, pytest.mark.slow]
 SCRIPT, HARD = (str(Path(__file__).with_name(f"partition_{name}.py")) for name in ("script", "hard_script"))
+OF_STEPS = str(Path(__file__).with_name("partition_steps_script.py"))
 PARALLEL = str(Path(__file__).with_name("partition_parallel_script.py"))
 TWICE, HALF = "is 2 times the average of the ranks': summed over the ranks, never divided", "is 0.5 times the average"
 
@@ -90,14 +91,14 @@ def test_an_optimizer_that_is_none_of_torchs_is_named_as_the_reason() -> None:
     assert "without a step of an optimizer that is one of torch's" in compared("own_optimizer", script=HARD).why
 
 
-HARDER = "batch_norm noise no_loader drawn_by_shards adversarial checkpointed lbfgs own_clipping summed_loss local_sgd"
-OTHERS = "owners divided_rate as_many_gpus full_batch shares_of_points"
-STEPS = "dividing_step reducing_step own_dividing_step own_reducing_step"
+HARDER = "batch_norm noise no_loader drawn_by_shards adversarial checkpointed lbfgs own_clipping summed_loss"
+OTHERS = "owners divided_rate as_many_gpus full_batch shares_of_points weights_in_the_loss"
+STEPS = "local_sgd dividing_step reducing_step own_dividing_step own_reducing_step"
 
 
 @pytest.mark.parametrize("name", f"{HARDER} {OTHERS} {STEPS}".split())
 def test_a_script_that_is_right_but_hard_has_no_finding(name: str) -> None:
-    event = compared(name, script=HARD)
+    event = compared(name, script=OF_STEPS if name in STEPS.split() else HARD)
     assert event.compared and not judgements(event), told_of(event)
 
 
@@ -125,6 +126,23 @@ ON_TWO = "experts pipeline summed_pipeline context tokens negatives average adve
 def test_a_script_beyond_data_parallelism_that_is_right_has_no_finding(name: str) -> None:
     event = compared(name, script=PARALLEL, nproc=4 if name in ON_FOUR.split() else 2)
     assert not judgements(event), told_of(event)
+
+
+@pytest.mark.parametrize(("name", "told"), [("number_of_ranks", "divided"), ("number_of_gpus", "multiplied")])
+def test_a_number_in_the_script_that_may_stand_for_the_ranks_makes_no_error(name: str, told: str) -> None:
+    (found,) = judgements(compared(name, script=OF_STEPS))
+    assert found.severity == "warning"
+    assert found.message.endswith(f"only where the 2 by which the loss is {told} is their number")
+
+
+def test_a_loader_is_as_long_as_it_was_when_the_rank_asked() -> None:
+    event = compared("lengths_of_epochs", script=HARD)
+    assert event.compared and event.union == [], told_of(event)
+
+
+def test_an_optimizer_of_no_models_parameters_does_not_hide_those_of_one() -> None:
+    event = compared("later_models", script=OF_STEPS)
+    assert event.compared and not event.on_slope and "each rank's own" in told_of(event), told_of(event)
 
 
 def test_a_sum_over_data_that_no_loader_gives_is_no_error() -> None:

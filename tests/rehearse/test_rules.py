@@ -159,6 +159,37 @@ def test_forwards_that_never_synchronise_are_named(training: Any) -> None:
     assert training.found() == {("DDP305", 22)}
 
 
+@pytest.mark.parametrize(("exhausted", "told"), [(False, set()), (True, {("DDP305", 22)})])
+def test_a_loader_that_is_cut_short_ends_before_the_batch_that_synchronises(
+    training: Any, exhausted: bool, told: set[Any]
+) -> None:
+    for rank in (0, 1):
+        training.add(rank, "iteration", loader=0, turn=0, site=training.site(19))
+        training.batch(rank, 0, 0, [rank])
+        training.train_on(rank, sync=False, step=False)
+        training.add(rank, "iterated", loader=0, turn=0, batches=1, exhausted=exhausted)
+        training.step(rank, grads=[rank, rank], params=[rank, rank])
+    assert {each for each in training.found() if each[0] == "DDP305"} == told
+
+
+@pytest.mark.parametrize(("joins", "told"), [(True, set()), (False, {("DDP303", 27)})])
+def test_steps_of_ranks_that_run_out_of_batches_are_not_those_of_the_others(
+    training: Any, joins: bool, told: set[Any]
+) -> None:
+    """Within `Join`: one rank takes two steps where the other takes one, after which both hold the same again."""
+    for turn in (0, 2):
+        for rank in (0, 1):
+            if joins:
+                training.add(rank, "join", entered=True)
+            for step in range(1 + rank):
+                training.train_on(rank, grads=[turn + step, 1], params=[turn + step, 1])
+            if rank == 0:
+                training.backward(rank)  # what takes part in the reductions of the others
+            if joins:
+                training.add(rank, "join", entered=False)
+    assert training.found() == told
+
+
 def test_a_backward_that_reduces_in_vain_is_dear_and_not_wrong(training: Any) -> None:
     """Under `no_sync`, which its forward was not: told once, and not as a reduction too many besides."""
     for rank in (0, 1):

@@ -89,6 +89,7 @@ SENT = [
     "grads = [p.grad for p in model.parameters()]\n        dist.all_reduce(torch.cat([g.view(-1) for g in grads]))",
     "tools.average(model)",
     "[dist.all_reduce(p.data) for p in model.parameters()]",
+    "whole = torch.cat([p.data.view(-1) for p in model.parameters()])\n        dist.isend(whole, 0)",
 ]
 
 

@@ -21,7 +21,8 @@ def norms(run: Run) -> Iterator[tuple[Told, str]]:
         if all(event.times for event in scaled.values()):
             yield scaled, _scaled({rank: event.times for rank, event in scaled.items()})
     for summed in _together(run.each(protocol.Squares)):
-        yield summed, _summed({rank: event.norms for rank, event in summed.items()})
+        weights = [event.weights for event in summed.values()]
+        yield summed, _summed({rank: event.norms for rank, event in summed.items()}, weights)
 
 
 def _scaled(times: Mapping[int, float]) -> str:
@@ -32,10 +33,10 @@ def _scaled(times: Mapping[int, float]) -> str:
     return f"each rank scales its shard of the gradient by a number of its own: {each}"
 
 
-def _summed(norms: Mapping[int, Sequence[float | None]]) -> str:
+def _summed(norms: Mapping[int, Sequence[float | None]], weights: Sequence[Sequence[float | None]]) -> str:
     """Of squares that are added up: what all ranks hold counts as often as there are ranks."""
     held = list(norms.values())
-    alike = _alike(held)
+    alike = _alike(held, weights)
     whole = sum(each**2 for one in held for each in one if each)
     more = sum((held[0][at] or 0.0) ** 2 for at in alike) * (len(held) - 1)
     if more <= _OTHER * whole:
@@ -47,20 +48,25 @@ def _summed(norms: Mapping[int, Sequence[float | None]]) -> str:
     )
 
 
-def _alike(norms: Sequence[Sequence[float | None]]) -> list[int]:
-    """The places of gradients of which all ranks have the same; none where they have none but such, or others in
-    number, and where it is not clear of some."""
+def _alike(norms: Sequence[Sequence[float | None]], weights: Sequence[Sequence[float | None]]) -> list[int]:
+    """The places of gradients of which all ranks have the same, of the same parameters; none where they have no others,
+    of parameters that are not the same either, or others in number, and where it is not clear of some. Replicas have
+    gradients of their own until these are averaged, and parts of one layer may have gradients of one size."""
     found, others = list[int](), 0
-    for at, held in enumerate(zip(*norms, strict=False)):
-        values = [each or 0.0 for each in held]
-        apart = (max(values) - min(values)) / (max(values) or 1.0)
+    for at, (held, of) in enumerate(zip(zip(*norms, strict=False), zip(*weights, strict=False), strict=False)):
+        one, apart = _apart(of) <= _SAME, _apart(held)
         if apart <= _SAME:
-            found += [at] if max(values) else []
+            found += [at] if one and any(held) else []
         elif apart < _OTHER:
             return []
         else:
-            others += 1
-    return found if others and len({len(each) for each in norms}) == 1 else []
+            others += not one
+    return found if others and len({len(each) for each in (*norms, *weights)}) == 1 else []
+
+
+def _apart(norms: Sequence[float | None]) -> float:
+    values = [each or 0.0 for each in norms]
+    return (max(values) - min(values)) / (max(values) or 1.0)
 
 
 def _together(told: Iterable[tuple[int, Kind]]) -> Iterator[dict[int, Kind]]:

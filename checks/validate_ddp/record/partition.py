@@ -53,13 +53,18 @@ def dearness(run: Run) -> str:
 
 def reduced_at(run: Run) -> protocol.Frame | None:
     """The line that makes the gradient of the first rank's first step what it is: of the reduction by hand after the
-    last backward, or of that backward, which reduces where there is a wrapper."""
+    last backward, or of that backward, which reduces where there is a wrapper. A reduction of less than the largest may
+    be of a loss, or a norm."""
     found: protocol.Site | None = None
+    most = 0.0
     by_hand = not run.wraps and not any(run.each(protocol.Sharded))
     for event in run.of(run.ranks[0], protocol.Backward, protocol.Collective):
-        reduces = isinstance(event, protocol.Collective) and event.op.startswith(("all_reduce", "reduce"))
-        if isinstance(event, protocol.Backward) or (by_hand and found is not None and reduces):
-            found = event.site
+        if isinstance(event, protocol.Backward):
+            found, most = event.site, 0.0
+        elif by_hand and found is not None and event.op.startswith(("all_reduce", "reduce")):
+            size = math.inf if event.shape is None else math.prod(event.shape)
+            if size >= most:
+                found, most = event.site, size
     return found.own if found is not None else None
 
 
@@ -123,7 +128,8 @@ def _how(event: protocol.Partition) -> tuple[str, str]:
     differ = {name for name, each in _by_name(of_ranks).items() if _differ(each, event.float64)}
     if len(set(event.tapes)) > 1 and differ:
         if differ <= {*event.alike}:
-            return "each rank's own, of which the optimizer's own step makes one", ""
+            of = "" if len(differ) == len(_by_name(of_ranks)) else f"that of {_named(tuple(sorted(differ)))} is "
+            return f"{of}each rank's own, of which the optimizer's own step makes one", ""
         if all(_in_groups(each, event.float64) for each in _by_name(of_ranks).values()):
             return "", "each is made of the batches of a group of ranks"
         return "each rank's own: the ranks are not one model after each step", ""

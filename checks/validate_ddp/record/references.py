@@ -24,6 +24,8 @@ class Multiple(NamedTuple):
     severity: str
     sums: tuple[float, ...]
     names: tuple[str, ...]
+    number: float = 0.0
+    """That by which one process divides its loss at last, or multiplies it, if it may stand for the ranks; else 0."""
 
 
 class Reference(NamedTuple):
@@ -51,6 +53,9 @@ class Reference(NamedTuple):
         """A multiple in words. whose: of which parameters, where others have another. size: ranks."""
         sums, factor = found.sums, found.sums[0]
         after = self.above if found.severity != ERROR and min(sums) > 1 else ""
+        if found.number:
+            after = f"; that is right only where the {found.number:g} by which the loss is {{}} is their number"
+            after = after.format("divided" if factor > 1 else "multiplied")
         if max(sums) - min(sums) > 1e-3:
             each = ", ".join(f"{value:.3g}" for value in sums)
             return (
@@ -110,9 +115,24 @@ def multiples(
         known = [sums(other[name]) for other in joined if name in other and other[name].kind != COUPLED]
         if known and all(abs(a - b) <= 10 * same for a, b in zip(mine, known[0], strict=True)):
             continue
-        severity = ERROR if known or (held.settled and min(mine) < 1 - same) else WARNING
+        sure = known or (held.settled and min(mine) < 1 - same)
+        severity = ERROR if sure and not _number(mine, event) else WARNING
         found.setdefault((severity, tuple(round(value, 4) for value in mine)), []).append(name)
-    return [Multiple(severity, values, tuple(names)) for (severity, values), names in found.items()]
+    return [
+        Multiple(severity, values, tuple(names), _number(values, event)) for (severity, values), names in found.items()
+    ]
+
+
+def _number(mine: Iterable[float], event: protocol.Partition) -> float:
+    """The number of ranks, if one process divides its loss by it, or multiplies it, and just that is wrong then: it may
+    stand in the script, or be an option of it. As many micro-batches may be divided by their own number."""
+    held, size, steps = list(mine), float(event.world_size), float(max(1, event.backwards))
+    for wanted in (size, 1 / size):
+        if all(abs(each * wanted - 1) < 1e-3 for each in held):
+            numbers = [each for each in event.times if abs(each - wanted) < 1e-6]
+            shared = [each for each in event.times if steps > 1 and abs(each * steps - wanted) < 1e-6]
+            return size if shared or len(numbers) > (wanted * steps == 1) else 0.0
+    return 0.0
 
 
 def right(event: protocol.Partition, kinds: set[str]) -> str:

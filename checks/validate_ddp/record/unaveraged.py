@@ -10,7 +10,7 @@ from typing import NamedTuple
 from validate_ddp.record.iterations import Turn, loader_of, training_turns, turns
 from validate_ddp.record.run import Run, Site, once
 from validate_ddp.record.samples import has_own_data, sharings
-from validate_ddp.record.updates import common_steps, differing, other_rates, parameters, taken
+from validate_ddp.record.updates import common_steps, differing, other_rates, parameters, replicas_equal, taken
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 
 _FEW = 8
@@ -28,8 +28,8 @@ class Sent(NamedTuple):
     place among the rank's events, to the end of the run; none where none is before the optimizer's last step. unknown:
     objects and lists, which may be anything. partly: some of it goes to a part of the ranks, or from hand to hand.
     all_to_all: what a model does that lies on several ranks. rewritten: something other than the optimizer changes the
-    parameters between its steps. in_the_end: after the last step as much is summed up as the parameters are, which may
-    average them.
+    parameters between its steps, or they are equal again at a step after they had differed. in_the_end: after the last
+    step as much is summed up as the parameters are, which may average them.
     """
 
     model: tuple[int, ...]
@@ -82,7 +82,7 @@ def sent(run: Run, number: int) -> Sent:
         unknown=calls.unknown < last,
         partly=min(calls.point_to_point, in_part) < last,
         all_to_all=calls.all_to_all < last,
-        rewritten=number in _rewritten(run),
+        rewritten=number in _rewritten(run) or _meet_again(run, number),
         in_the_end=after >= total,
     )
 
@@ -139,6 +139,13 @@ def _like(run: Run, shapes: frozenset[tuple[int, ...]], total: int) -> tuple[tup
 def _rewritten(run: Run) -> set[int]:
     """The optimizers whose parameters something else changes between their steps."""
     return {event.optimizer for _, event in run.each(protocol.Step) if event.rewritten}
+
+
+def _meet_again(run: Run, number: int) -> bool:
+    """Whether ranks hold the same after a step, and did not after an earlier one: an optimizer's own step may average
+    parameters now and then."""
+    equal = [replicas_equal(run, number, count) for count in range(1, common_steps(run, number) + 1)]
+    return False in equal and True in equal[equal.index(False) :]
 
 
 def each_step_sends(run: Run, number: int, found: Sent) -> bool:

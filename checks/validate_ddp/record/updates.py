@@ -329,8 +329,25 @@ def wrapped_steps(run: Run) -> Iterator[tuple[int, int, Update]]:
 
 
 def common_steps(run: Run, number: int) -> int:
-    """Steps of an optimizer that every rank has taken."""
+    """Steps of an optimizer that every rank has taken, up to those within ``Join`` of which some ranks have taken more:
+    from there on steps of one number are not the same one."""
+    for left in zip(*(_left(run, rank) for rank in run.replicas), strict=False):
+        counts: set[int] = {each[number] for each in left}
+        if len(counts) > 1:
+            return min(counts)
     return min(_counts(run, rank)[number] for rank in run.replicas)
+
+
+@once
+def _left(run: Run, rank: int) -> list[Counter[int]]:
+    """How many steps each optimizer has taken whenever a ``Join`` is left."""
+    found, counts = list[Counter[int]](), Counter[int]()
+    for event in run.of(rank, protocol.Step, protocol.Join):
+        if isinstance(event, protocol.Step):
+            counts[event.optimizer] += 1
+        elif not event.entered:
+            found.append(counts.copy())
+    return found
 
 
 @once

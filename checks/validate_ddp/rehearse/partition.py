@@ -234,7 +234,8 @@ class _Check:
             total = self._moved(None)
             if not math.isfinite(total.along + total.slope):
                 return None
-            event.on_slope = int(Along(total.along, total.slope).factor((1.0, float(self.size)), 0.0) or 0)
+            if total.names:
+                event.on_slope = int(Along(total.along, total.slope).factor((1.0, float(self.size)), 0.0) or 0)
             event.stays = total.stays
             event.why += on_slope(event.on_slope, len(total.names), total.stays)
             wrong = search(total.names, Along(total.along, total.slope), self.size, self._along)

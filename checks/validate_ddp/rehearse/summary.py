@@ -9,7 +9,7 @@ from validate_ddp.record.iterations import Turn, loader_of, training_turns
 from validate_ddp.record.one_model import sharers
 from validate_ddp.record.run import Run
 from validate_ddp.record.samples import has_own_data, is_whole, sharing_of
-from validate_ddp.record.updates import agree, common_steps, differing, holds_wrapped, updates
+from validate_ddp.record.updates import common_steps, differing, holds_wrapped, replicas_equal, updates
 from validate_ddp.rehearse.at_size import AtSize, at_size
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 
@@ -206,20 +206,16 @@ def _samples(run: Run) -> Samples | None:
 
 
 def _replicas(run: Run, number: int | None) -> Replicas | None:
-    """Of what the optimizer ``number`` holds under a wrapper, of all that it holds where there is none.
-
-    None where no step could be compared.
-    """
+    """Of what the optimizer ``number`` holds, under a wrapper and beside it. None where no step could be compared."""
     if number is None or run.world_size < 2 or len(run.ranks) != run.world_size:
         return None
     steps = []
-    wrapped = holds_wrapped(run, run.ranks[0], number)
-    if not wrapped and list(run.each(protocol.Sharded)):
+    if not holds_wrapped(run, run.ranks[0], number) and list(run.each(protocol.Sharded)):
         return None  # each rank holds a part of its own
     for count in range(1, common_steps(run, number) + 1):
-        apart = differing(run, number, count, "params", wrapped=wrapped)
-        if apart or agree(run, number, count, "params", wrapped=wrapped):
-            steps.append((count, len(apart)))
+        if replicas_equal(run, number, count) is not None:
+            apart = [len(differing(run, number, count, "params", wrapped=each)) for each in (True, False)]
+            steps.append((count, sum(apart)))
     if not steps:
         return None
     first = next((count for count, apart in steps if apart), None)

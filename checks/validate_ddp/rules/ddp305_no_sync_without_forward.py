@@ -48,7 +48,7 @@ from validate_ddp.record.updates import (
     updates,
     wrapped_steps,
 )
-from validate_ddp.record.verdict import Note, Observation, Seen, Telling, Well
+from validate_ddp.record.verdict import Note, Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rules.proposing import place, propose
 
@@ -224,6 +224,8 @@ def observe(run: Run) -> Seen:
             yield Observation(WARNING, vain[0].site, message, notes, (run.ranks[0],))  # dear, and no other gradient
         elif training[-1].sync or averaged_by_hand(run, number) or agree(run, number, count, "grads", wrapped=True):
             yield Well()
+        elif _cut_short(run, update):
+            yield Unclear()
         elif differing(run, number, count, "grads", wrapped=True):
             reduced = any(event.sync for event in training)
             message = f"at step {count} the gradients differ between ranks: " + (
@@ -242,6 +244,14 @@ def _unarmed(run: Run) -> Seen:
     for site in {event.site.place: event.site for event in backwards}.values():
         if site.place not in armed:
             yield Well(site, held=False)
+
+
+def _cut_short(run: Run, update: Update) -> bool:
+    """Whether a loader was ended before its time by ``--max-steps`` between the last backward and the step: the batch
+    with which the script turns synchronisation on, as the last one by ``len``, has not come."""
+    last = update.backwards[-1].time
+    cut = (event.time for event in run.of(run.ranks[0], protocol.Iterated) if not event.exhausted)
+    return any(last < time < update.step.time for time in cut)
 
 
 def _idle(run: Run) -> Seen:

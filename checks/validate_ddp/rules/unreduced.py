@@ -19,6 +19,7 @@ _NO_TENSOR = ("barrier", "monitored_barrier", "new_group", "destroy_process_grou
 _HOOKS = mentions.Mention(
     "gradients may be reduced as they come, or weights averaged",
     *"register_hook register_post_accumulate average_parameters parameters_to_vector comm_hook".split(),
+    *"isend irecv P2POp dist.send distributed.send".split(),  # from hand to hand
     case="parameter.register_hook(average)",
     otherwise="gradients that a hook averages count as never averaged",
 )

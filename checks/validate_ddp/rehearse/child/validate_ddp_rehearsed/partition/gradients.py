@@ -15,6 +15,7 @@ from .. import protocol
 from ..hook import when_complete
 from ..patching import Handed, Original, everywhere, one_number, patch
 from .acts import Acts
+from .constants import times
 from .models import Models
 from .steps import Steps, Taken
 from .tape import Recorded, Tape, end, path, tensors_of
@@ -65,6 +66,8 @@ class Gradients:
         self.moments: list[dict[str, object]] = []
         self.loss = 0.0
         """What backwards were called on since the last step, added up."""
+        self.times: list[float] = []
+        """By which plain numbers the first of them is multiplied."""
         self.steps = Steps(part, models, self.clipped, self._forgotten, self._taken, self._end)
         self.averages = self.exchanges = self.deals = self.gathers = False
         self.acts = models.acts = Acts(self.torch) if part["role"] == "dup" else None
@@ -148,6 +151,7 @@ class Gradients:
                 self._forgotten()
                 root = args[0] if args else kwargs.get("tensors")
                 self.loss += sum(one_number(each) or 0.0 for each in tensors_of(root, self.torch))
+                self.times = self.times or times(root)
             self.depth += 1
             try:
                 result = original(*args, **kwargs)
@@ -239,7 +243,7 @@ class Gradients:
             "exchanges": self.exchanges or self.models.sharded,
             "deals": self.deals and not self.gathers and not self.models.sharded, "dealt": self.models.dealt,
             "acts": self.acts.done if self.acts is not None else {},
-            "lengths": tape.lengths.answers, "shares": tape.lengths.shares,
+            "times": self.times, "lengths": tape.lengths.answers, "shares": tape.lengths.shares,
             "digest": tape.digest(), "backwards": self.backwards, "spread": tape.spread,
         }  # fmt: skip
         if why:

@@ -55,9 +55,8 @@ class Lengths:
             if holder not in self.followed:
                 self.followed.add(holder)
                 patch(holder, "__len__", self._asked)
-            if not self.playing:
-                with contextlib.suppress(Exception):  # it may have none, or not yet
-                    len(thing)
+            with contextlib.suppress(Exception):  # it may have none, or not yet
+                len(thing)
 
     def _key(self, thing: object) -> Key | None:
         held = self.known.get(id(thing))

@@ -50,7 +50,7 @@ def measure(torch: ModuleType, part: Part) -> protocol.Partition:
         own=[], norms=[], union=[] if "union" in others else None, dup=[] if "dup" in others else None, repeats=True,
         apart=_apart_on_one_tape(dups, tapes, kept) if dups else None,
         averages=any(each["averages"] for each in ranks), exchanges=any(each["exchanges"] for each in ranks),
-        deals=all(each["deals"] for each in ranks),
+        deals=all(each["deals"] for each in ranks), times=ones[0]["times"],
     )  # fmt: skip
     for number in range(min(len(each["moments"]) for each in (*ranks, *ones))):
         _Moment(torch, part, number, ranks, ones, others).tell(told)
@@ -173,7 +173,7 @@ class _Moment:
         apart."""
         final, parts = one["gradients"], one["columns"]
         numbers = sorted({number for held in parts.values() for number in held})
-        if numbers == [FOREIGN] and spread == 1:  # of the global batch at once
+        if not final or (numbers == [FOREIGN] and spread == 1):  # of no model, or of the global batch at once
             return [final]
         columns = [{name: held[number] for name, held in parts.items() if number in held} for number in numbers]
         for name, grad in final.items():

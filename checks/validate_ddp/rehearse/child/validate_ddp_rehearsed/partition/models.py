@@ -131,7 +131,8 @@ class Models:
             from torch.distributed.tensor import distribute_tensor
 
             value = distribute_tensor(value, tensor.device_mesh, tensor.placements)
-        tensor.copy_(value)
+        if not (type(value) is type(tensor.data) and self.torch.equal(value, tensor)):  # a graph may hold it already
+            tensor.copy_(value)
 
     def _whole(self, module: Module, **options: bool) -> AbstractContextManager[object]:
         """Within it the parameters that FullyShardedDataParallel has flattened are whole, and those of the script."""

@@ -39,9 +39,9 @@ class Recorded(TypedDict):
     sums. weights: by name. moments: by optimizer. averages: whether something averages models now and then, as local
     SGD does. exchanges: whether ranks hand each other what has a gradient; deals: whether each its own part of it, as
     tokens for experts, and nobody all of it; dealt: whether one process holds what lies on several ranks. acts: what
-    those make of a tape that are all given one. lengths, shares: as of ``Lengths``. digest: of batches, random states
-    and inputs. spread: on how many ranks a step's micro-batches are spread, which one process takes all by itself; 1
-    where each rank takes as many as it does."""
+    those make of a tape that are all given one. times: as of ``constants``, of the first loss. lengths, shares: as of
+    ``Lengths``. digest: of batches, random states and inputs. spread: on how many ranks a step's micro-batches are
+    spread, which one process takes all by itself; 1 where each rank takes as many as it does."""
 
     batches: dict[Key, bytes | None]
     seeds: dict[str, list[object]]
@@ -53,6 +53,7 @@ class Recorded(TypedDict):
     deals: bool
     dealt: bool
     acts: dict[str, list[Handed]]
+    times: list[float]
     lengths: dict[tuple[str, int], list[int]]
     shares: list[dict[str, int]]
     digest: str

@@ -81,6 +81,7 @@ class Partition(Event):
     None where that was not tried. scaled: whether the script multiplies gradients by something that hangs on the
     data; scale: by what one process multiplies them; rate: the learning rate on the ranks, as a share of that of one
     process.
+    times: by which plain numbers one process multiplies its loss at last.
     alike, as_one: parameters that a step of the script's own changes by the same on all ranks, whatever gradients it is
     given; and, where all are given one tape, by as much as in one process.
     norms: by which clipping has gone, as shares of the whole gradient's, of all ranks. repeats: whether one process has
@@ -113,6 +114,7 @@ class Partition(Event):
     scaled: Flag = False
     scale: Float = 1.0
     rate: Float = 1.0
+    times: Floats = ()
     alike: Texts = ()
     as_one: Texts = ()
     norms: Floats = ()

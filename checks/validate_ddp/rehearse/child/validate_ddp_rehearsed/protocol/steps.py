@@ -100,10 +100,12 @@ class Grown(Event):
 
 class Squares(Event):
     """Ranks add up a number that is the sum of the squares of all gradients that this rank's optimizer holds. count:
-    how many such sums have come before. norms: of these gradients. ranks: that add up."""
+    how many such sums have come before. norms: of these gradients. weights: norms of their parameters. ranks: that
+    add up."""
 
     count: Count
     norms: Norms
+    weights: Norms
     ranks: Ranks
     site: CallSite
 
