@@ -382,3 +382,13 @@ def test_what_a_function_of_another_file_makes_is_followed_once_it_is_handed_a_m
     assert bypassed(lint, handed.format("net"), flow=FLOW, maker=maker) == {"flow.py:16"}
     assert bypassed(lint, handed.format("ddp"), flow=FLOW, maker=maker) == set()
     assert bypassed(lint, handed.format("None"), flow=FLOW, maker=maker) == set()
+
+
+def test_of_the_functions_that_a_text_may_name_one_is_meant_that_takes_these_arguments(lint: Any) -> None:
+    two = "import torch\n\n\ndef save(model, path):\n    torch.save(model.state_dict(), path)\n"
+    one = two.replace("model, path)", "model, path='m.pt')", 1)
+    pick = "\n\ndef act(model, how):\n    return eval(how)(model)\n"
+    script = f"import actions\n{START}actions.act(model, os.environ['ACTION'])\n{END}"
+    other = "\n\ndef load(model):\n    return torch.load('m.pt')\n"
+    assert found(lint, script, actions=two + other + pick) == set()
+    assert found(lint, script, actions=one + other + pick) == ERROR

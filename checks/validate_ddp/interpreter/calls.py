@@ -171,7 +171,7 @@ def call_atom(machine: Machine, atom: Any, call: Call) -> Value:
     if isinstance(atom, Symbol):
         return machine.registry.call_symbol(machine, atom, call)
     if isinstance(atom, Choice):
-        return candidates.each(machine, atom, lambda option: call_atom(machine, option, call))
+        return candidates.each(machine, candidates.fitting(atom, call), lambda option: call_atom(machine, option, call))
     if isinstance(atom, Called):
         call.name = "__call__"
         return machine.registry.call_resource(machine, atom, call)

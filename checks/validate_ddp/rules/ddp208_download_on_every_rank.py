@@ -44,7 +44,7 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.handlers import catches_file_exists
 from validate_ddp.interpreter.names import WAITS
-from validate_ddp.interpreter.objects import Batch, Item, Unique
+from validate_ddp.interpreter.objects import Batch, Item, Nameless, Unique
 from validate_ddp.interpreter.sameness import hangs_on_rank
 from validate_ddp.interpreter.surroundings import call_at, levels
 from validate_ddp.interpreter.trace import Program
@@ -127,6 +127,12 @@ VALID = (
     shutil.rmtree("old", ignore_errors=True)
     shutil.rmtree(f"out/{dist.get_rank()}")
     shutil.rmtree(tempfile.mkdtemp())
+
+    def refresh(folder):
+        if os.path.exists(f"{folder}/train"):
+            shutil.rmtree(f"{folder}/train")
+
+    refresh(None)  # nobody has made "None/train"
     """,
     """
     import subprocess
@@ -219,6 +225,8 @@ def check(program: Program) -> Iterator[Proposal]:
     for fact in met:
         if fact.site in reported or not _is_together(program, fact) or _is_apart(fact):
             continue
+        if fact.what == "removal" and any(isinstance(part, Nameless) for part in reaching(fact.path)):
+            continue  # of no such folder: nobody has made it
         if fact.what == "folder" and (_is_caught(program, fact) or _is_there(program, fact)):
             continue
         if _is_done_before(program, fact, met):
