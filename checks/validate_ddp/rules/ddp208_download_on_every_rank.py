@@ -174,6 +174,17 @@ INVALID = (
         os.makedirs("out")  # expect
     """,
     """
+    def fetch(name):
+        if dist.get_rank() == 0:
+            datasets.MNIST(name, download=True)
+            dist.barrier()
+        else:
+            dist.barrier()
+
+    fetch("digits")
+    datasets.CIFAR10("data", download=True)  # expect
+    """,
+    """
     def prepare(folder):
         if not Path(folder).exists():
             Path(folder).mkdir()  # expect
@@ -254,7 +265,7 @@ def _waits_around(program: Program, fact: Fact) -> bool:
         for collective in program.facts(facts.Collective)
         if WAITS.matches(collective.name) and collective.who != "all"
     }
-    return any((f"{where}nonzero", False) in waiting for where in ("", "local-"))
+    return any({(f"{where}nonzero", False), (f"{where}zero", True)} <= waiting for where in ("", "local-"))
 
 
 def _is_apart(fact: facts.Preparation) -> bool:
