@@ -330,7 +330,7 @@ class Unique(Object):
 
 
 class Nameless(Object):
-    """Mark, of a text: None stands in it where a name should be, ``f"{folder}/logs"``. Nobody made what is called so."""
+    """Mark, of a text in which None stands for a name, ``f"{folder}/logs"``: nobody has made what is called so."""
 
     __slots__ = ()
 

@@ -219,8 +219,14 @@ def _spawn(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if constant(nprocs) == 1:
         return NONE
     machine.record(facts.Launch("spawn", nprocs=nprocs), call.site)
-    calls.spawned(machine, call.value("fn"), [(Rank("spawn"),), *_arguments(call.value("args"))], call.site)
+    given = [_counted(value, nprocs) for value in _arguments(call.value("args"))]
+    calls.spawned(machine, call.value("fn"), [(Rank("spawn"),), *given], call.site)
     return NONE
+
+
+def _counted(value: Value, nprocs: Value) -> Value:
+    """What is handed to processes that are started as many times as it says is their number."""
+    return (WorldSize(local=True),) if value and value == nprocs and constant(value) is ... else value
 
 
 def launched_in_notebook(machine: Machine, symbol: Symbol, call: Call) -> Value:

@@ -3,8 +3,8 @@
 ## What it does
 Looks for a loader with a `DistributedSampler` of torch over which the model is evaluated without gradients, and for
 numbers summed up over its batches that a collective puts together and nothing cuts to the length of the data set. Data
-sets that draw a sample whatever its index are left alone. In a run, it adds up what all ranks were given in such an evaluation, and looks for that number among what the ranks then add
-up themselves.
+sets that draw a sample whatever their index are left alone. In a run, it adds up what all ranks were given in such an
+evaluation, and looks for that number among what the ranks then add up themselves.
 
 ## Why is this bad?
 So that each rank gets as many samples, the sampler repeats some. Where they are counted twice, accuracy and loss are
