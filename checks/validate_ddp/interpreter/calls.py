@@ -283,7 +283,7 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
     if len(machine.frames) > _DEEPEST:
         machine.stop(f"calls are nested more than {_DEEPEST} deep: what is called deeper is not looked at")
     # A function within itself, twice over, meets what it has met: its results so far stand for it; that is not said.
-    here = (key, machine.who, not machine.loops, Flag.SPAWNED in machine.flags)
+    here = (key, machine.who, not machine.loops, Flag.SPAWNED in machine.flags, Flag.ALONE in machine.flags)
     enough = here in machine.fruitless and machine.walked.get(key, 0) >= worth.most_walks(machine, function)
     if active > 1 or len(machine.frames) > _DEEPEST or enough:
         machine.unseen.add((function.module.path, function.name))

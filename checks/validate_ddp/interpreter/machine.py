@@ -272,7 +272,7 @@ class Machine:
         if kind in _MATCHED:
             around = (*around, next((guard.site for guard in self.guards if guard.who in ranks.PARTIAL), None))
         identity = (kind, fact.name, site.path, site.span, *around, *map(_identity, fact.given.values()))
-        if who == "none" or not self.counts.meet(identity, fact):
+        if who == "none" or not self.counts.meet(identity, fact, Flag.ALONE in self.flags):
             return
         order = self.facts[-1].order + 1 if self.facts else 0
         fact.site, fact.who, fact.order, fact.scope = site, who, order, self.frames[-1].scope
