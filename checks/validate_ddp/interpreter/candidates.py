@@ -118,7 +118,8 @@ def fitting(choice: Choice, call: Call) -> Choice:
 
 def _takes(function: Function, call: Call) -> bool:
     node = function.node
-    if call.open or function.preset is not None or function.marks or getattr(node, "decorator_list", ()):
+    decorated = isinstance(node, FunctionDef) and bool(node.decorator_list)
+    if call.open or function.preset is not None or function.marks or decorated:
         return True
     given, count = node.args, len(call.args) + (function.bound is not None)
     places = given.parameters[: given.positional]
