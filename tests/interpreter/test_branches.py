@@ -136,3 +136,23 @@ def test_what_a_branch_writes_is_one_alternative_of_a_setting(lint: Any, made: s
     assert found(lint, body) == set()
     certain = body.replace("if torch.cuda.device_count() == 3:\n    ", "")
     assert {code for code, _ in found(lint, certain)} == {"DDP101"}
+
+
+@pytest.mark.parametrize("times", [1, 4])
+def test_what_one_process_alone_has_done_ahead_is_found_where_all_ranks_do_it(lint: Any, times: int) -> None:
+    script = f"""import sys
+
+
+def write(net):
+    with open("net.txt", "w") as file:
+        file.write(str(net))
+    print(net)
+
+
+net = torch.nn.Linear(1, 1)
+if len(sys.argv) > 2:
+    {"write(net); " * times}sys.exit()
+{START}write(net)
+{END}"""
+    lint.write(train=HEAD + script)
+    assert "DDP502" in {finding.code for finding in lint.run("train.py")}

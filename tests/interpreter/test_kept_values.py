@@ -84,3 +84,69 @@ while True:
     {counter} += 1
 """
     assert told(lint, START + script) >= ERROR
+
+
+PARAMS = """
+import yaml
+
+
+class Params:
+    def __init__(self, path):
+        self.held = {}
+        with open(path) as file:
+            self.update(yaml.safe_load(file))
+
+    def __getitem__(self, key):
+        return self.held[key]
+
+    def __setitem__(self, key, value):
+        self.held[key] = value
+        SETTER
+
+    def update(self, others):
+        for key, value in others.items():
+            self[key] = value
+"""
+SAVE = 'torch.save(model.state_dict(), "m.pt")'
+
+
+@pytest.mark.parametrize(
+    "setter",
+    ["self.__setattr__(key, value)", "super().__setattr__(key, value)", "object.__setattr__(self, key, value)"],
+)
+@pytest.mark.parametrize("read", ["params.report", 'params["report"]'])
+def test_an_item_that_an_object_keeps_itself_is_what_was_put_there(lint: Any, setter: str, read: str) -> None:
+    params = PARAMS.replace("SETTER", setter)
+    head = f'import sys\nfrom params import Params\n{START}params = Params(sys.argv[1])\nparams["epochs"] = 3\n'
+    guarded = f'params["report"] = dist.get_rank() == 0 and params["report"]\nif {read}:\n    {SAVE}\n'
+    assert told(lint, head + guarded + END, params=params) == set()
+    unguarded = f'params["report"] = dist.is_initialized()\nif {read}:\n    {SAVE}\n'
+    assert told(lint, head + unguarded + END, params=params) == ERROR
+
+
+CONFIG = """
+import helpers
+import torch.distributed as dist
+
+
+class Config:
+    def __init__(self, given):
+        self.final = helpers.collected(given)
+        self.ranks = dist.get_world_size()
+
+    def __getitem__(self, key):
+        return self.final.get(key)
+"""
+
+
+def test_what_a_key_gives_is_told_apart_from_what_other_keys_give_however_many_are_asked_for(lint: Any) -> None:
+    asked = "".join(f'print(config["option{number}"])\n' for number in range(60))
+    head = f"import sys\nfrom config import Config\n{START}config = Config(sys.argv[1])\n"
+    guarded = f'if config["local_rank"] == 0:\n    {SAVE}\n'
+    other = 'if not config["single"]:\n    dist.barrier()\n'
+    assert told(lint, head + guarded + asked + other + END, config=CONFIG) <= {("DDP503", "info")}
+    unguarded = f'if config["single"] != 1:\n    {SAVE}\n'
+    codes = {
+        code for code, _ in told(lint, head + 'print(config["local_rank"])\n' + asked + unguarded + END, config=CONFIG)
+    }
+    assert codes == {"DDP502"}

@@ -1,4 +1,4 @@
-"""What arithmetic on ranks, world sizes and constants gives."""
+"""What arithmetic on ranks, world sizes and constants gives, and what texts are made of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from validate_ddp.interpreter import conditions
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.names import OF_ONE_NODE, SOME_RANK
+from validate_ddp.interpreter.objects import Nameless
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.values import (
     UNKNOWN,
@@ -14,12 +15,15 @@ from validate_ddp.interpreter.values import (
     Opaque,
     Rank,
     RankTest,
+    Site,
     Symbol,
     Value,
     WorldSize,
     bare,
     carried_by,
+    is_none,
     join,
+    merged,
 )
 from validate_ddp.source.syntax import Attribute, Call, Name, Not
 
@@ -114,3 +118,13 @@ def of_constants(operator: str, left: Any, right: Any) -> Value:
     except (TypeError, ZeroDivisionError, OverflowError):
         return UNKNOWN
     return (Opaque(str(left) if isinstance(left, str) else "", (), True),)
+
+
+def text(site: Site, parts: list[Value]) -> Value:
+    """The text that an f-string makes of its parts."""
+    held = tuple(atom for part in parts for atom in part)
+    name = "".join(str(atom.value) for atom in held if isinstance(atom, Const))
+    nameless = (Nameless(site),) if any(len(part) == 1 and is_none(part[0]) for part in parts) else ()
+    if not nameless and all(isinstance(atom, Const) for atom in held):
+        return (Const(name),)
+    return (Opaque(name, merged(*nameless, *carried_by(held)), is_alike(held)),)

@@ -10,6 +10,7 @@ from validate_ddp.interpreter.training import Layer, Sampler
 from validate_ddp.interpreter.values import (
     UNKNOWN,
     Class,
+    Function,
     Instance,
     ModuleRef,
     Opaque,
@@ -95,6 +96,10 @@ def _assign_item(machine: Machine, target: Subscript, value: Value) -> None:
                     machine.write(atom.fields, known, join(old, value))
             else:
                 machine.write(atom.fields, key, roles.named(key, value))
+        elif isinstance(atom, Instance):
+            for setter in bare(attributes.bound(atom.cls.find("__setitem__")[0] or (), atom)):
+                if isinstance(setter, Function):
+                    machine.call(setter, key_value, value)
         elif isinstance(atom, Opaque) and atom.alike and iteration.key_of(key_value) and not is_alike(value):
             machine.write(machine.settings, str(iteration.key_of(key_value)), value)
         elif isinstance(atom, Opaque) and atom.carries:  # an nn.ModuleDict

@@ -20,8 +20,15 @@ def set_apart(machine: Machine, outcome: Outcome, known: int) -> None:
     if outcome.ends not in LEAVES or sum(1 for frame in machine.frames if frame.call is not None) > 1:
         return
     if not any(isinstance(fact, (facts.ProcessGroup, facts.Wrap, facts.Launch)) for fact in machine.facts):
-        for fact in machine.facts[known:]:
-            fact.flags |= {Flag.ALONE}
+        _leave_to_one(machine, machine.facts[known:])
+
+
+def _leave_to_one(machine: Machine, done: list[Fact]) -> None:
+    """Mark what one process alone does; the functions that do it are walked again where others call them."""
+    for fact in done:
+        fact.flags |= {Flag.ALONE}
+    if done:
+        machine.fruitless.clear()
 
 
 _OF_RANKS = (
@@ -53,9 +60,8 @@ def keep_apart(machine: Machine, marks: list[tuple[int, int, int]]) -> None:
     for (first, before, _), (end, after, last) in itertools.pairwise(marks):
         own = machine.facts[first:end]
         if before == after and not any(map(_is_of_ranks, own)):
-            for fact in own:
-                if machine.counts.again.get(id(fact), 0) <= last:  # no later alternative does it too
-                    fact.flags |= {Flag.ALONE}
+            again = machine.counts.again
+            _leave_to_one(machine, [fact for fact in own if again.get(id(fact), 0) <= last])  # no later one does it too
 
 
 def _is_of_ranks(fact: Fact) -> bool:

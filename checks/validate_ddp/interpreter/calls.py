@@ -171,7 +171,7 @@ def call_atom(machine: Machine, atom: Any, call: Call) -> Value:
     if isinstance(atom, Symbol):
         return machine.registry.call_symbol(machine, atom, call)
     if isinstance(atom, Choice):
-        return candidates.each(machine, atom, lambda option: call_atom(machine, option, call))
+        return candidates.each(machine, candidates.fitting(atom, call), lambda option: call_atom(machine, option, call))
     if isinstance(atom, Called):
         call.name = "__call__"
         return machine.registry.call_resource(machine, atom, call)
@@ -283,7 +283,7 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
     if len(machine.frames) > _DEEPEST:
         machine.stop(f"calls are nested more than {_DEEPEST} deep: what is called deeper is not looked at")
     # A function within itself, twice over, meets what it has met: its results so far stand for it; that is not said.
-    here = (key, machine.who, not machine.loops, Flag.SPAWNED in machine.flags)
+    here = (key, machine.who, not machine.loops, Flag.SPAWNED in machine.flags, Flag.ALONE in machine.flags)
     enough = here in machine.fruitless and machine.walked.get(key, 0) >= worth.most_walks(machine, function)
     if active > 1 or len(machine.frames) > _DEEPEST or enough:
         machine.unseen.add((function.module.path, function.name))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from validate_ddp.interpreter import branches, late
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.callables import Choice
 from validate_ddp.interpreter.machine import RUNS_ON, Machine, Outcome
 from validate_ddp.interpreter.objects import contents
@@ -107,6 +108,27 @@ def any_of(machine: Machine, choice: Choice) -> Value:
         if isinstance(option, ModuleRef) and len(choice.options) <= _MOST_OPENED:
             result = join(result, of_module(machine, option.module))
     return result
+
+
+def fitting(choice: Choice, call: Call) -> Choice:
+    """Those that can be called so: a function that needs more arguments, or takes fewer, is not the one meant."""
+    kept = tuple(option for option in choice.options if not isinstance(option, Function) or _takes(option, call))
+    return choice if len(kept) == len(choice.options) else Choice(choice.site, kept, choice.all)
+
+
+def _takes(function: Function, call: Call) -> bool:
+    node = function.node
+    decorated = isinstance(node, FunctionDef) and bool(node.decorator_list)
+    if call.open or function.preset is not None or function.marks or decorated:
+        return True
+    given, count = node.args, len(call.args) + (function.bound is not None)
+    places = given.parameters[: given.positional]
+    if count > len(places) and not given.vararg:
+        return False
+    known = {parameter.name for parameter in given.parameters}
+    needed = {parameter.name for parameter in given.parameters if parameter.default is None}
+    needed -= {parameter.name for parameter in places[:count]}
+    return needed <= call.keywords.keys() and (bool(given.kwarg) or call.keywords.keys() <= known)
 
 
 def each(machine: Machine, choice: Choice, action: Callable[[Any], Value]) -> Value:

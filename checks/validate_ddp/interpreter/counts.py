@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.interpreter import facts
-from validate_ddp.interpreter.fact import Fact
+from validate_ddp.interpreter.fact import Fact, Flag
 
 _STARTING = ("spawn", "Process")
 """Launches by the script itself: what it runs instead of them may be one of many ranks too."""
@@ -23,10 +23,12 @@ class Counts:
         self.seen: dict[tuple[Any, ...], Fact] = {}
         self.again: dict[int, int] = {}
 
-    def meet(self, identity: tuple[Any, ...], fact: Fact) -> bool:
-        """A fact is met; whether for the first time."""
+    def meet(self, identity: tuple[Any, ...], fact: Fact, alone: bool) -> bool:
+        """A fact is met; whether for the first time, or the first by more than one process. alone: surely by one."""
         self.meetings += 1
         known = self.seen.setdefault(identity, fact)
+        if known is not fact and Flag.ALONE in known.flags and not alone:
+            self.seen[identity] = known = fact
         if known is not fact:
             self.again[id(known)] = self.meetings
             return False

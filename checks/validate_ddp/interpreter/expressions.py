@@ -118,12 +118,7 @@ def _attribute(machine: Machine, node: syntax.Attribute) -> Value:
 
 
 def _fstring(machine: Machine, node: syntax.JoinedStr) -> Value:
-    parts = [machine.evaluate(part) for part in node.values]
-    texts = [atom for part in parts for atom in part]
-    name = "".join(str(atom.value) for atom in texts if isinstance(atom, Const))
-    if all(isinstance(atom, Const) for atom in texts):
-        return (Const(name),)
-    return (Opaque(name, carried_by(texts), is_alike(tuple(texts))),)
+    return arithmetic.text(machine.site(), [machine.evaluate(part) for part in node.values])
 
 
 def _sequence(machine: Machine, node: syntax.Tuple | syntax.List) -> Value:

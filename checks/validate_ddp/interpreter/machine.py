@@ -273,7 +273,7 @@ class Machine:
         if apart is not None:  # at each call anew, as what the other ranks do instead may be
             around = (*around, apart.site, *[each.call for each in self.frames if each.call is not None][: apart.depth])
         identity = (kind, fact.name, site.path, site.span, *around, *map(_identity, fact.given.values()))
-        if who == "none" or not self.counts.meet(identity, fact):
+        if who == "none" or not self.counts.meet(identity, fact, Flag.ALONE in self.flags):
             return
         order = self.facts[-1].order + 1 if self.facts else 0
         fact.site, fact.who, fact.order, fact.scope = site, who, order, self.frames[-1].scope

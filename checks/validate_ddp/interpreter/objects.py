@@ -329,6 +329,12 @@ class Unique(Object):
         self.before = before
 
 
+class Nameless(Object):
+    """Mark, of a text in which None stands for a name, ``f"{folder}/logs"``: nobody has made what is called so."""
+
+    __slots__ = ()
+
+
 class Open(Object):
     """Mark, among what an object was given: there is more, which the walk has not seen (``*args``)."""
 

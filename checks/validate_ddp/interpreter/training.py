@@ -238,10 +238,11 @@ class Device(Object):
 
 
 class State(Object):
-    """What ``state_dict()`` gives, ``of`` a model, an optimizer or whatever has one."""
+    """What ``state_dict()`` gives, ``of`` a model, an optimizer or whatever has one. plain: a prefix was taken off."""
 
     __slots__ = ()
     of: Value = part()
+    plain: Value = part()
 
     def carried(self, seen: set[int]) -> Value:
         return (self, *carried_by(self.of, seen))

@@ -21,6 +21,7 @@ from validate_ddp.interpreter.values import (
     bare,
     reaching,
 )
+from validate_ddp.source import syntax
 from validate_ddp.source.syntax import Assign, AugAssign, For, FunctionDef, Lambda, Name, Return
 from validate_ddp.source.traversal import is_name, walk
 
@@ -31,6 +32,7 @@ or not) in which it was never walked get their walk all the same: five guarded c
 that every rank makes. What differs in arguments alone may be lost, which is not said: every larger program has such."""
 _MOST_WALKS_OF_DECORATORS = 200
 """What registers a class puts it into one of many registries, each of which is asked for what it holds."""
+_MOST_WALKS_OF_GETTERS = 2_000
 ENOUGH = 2
 """After so many walks in such surroundings that met nothing new, a function's earlier results stand for it. Not said:
 what was not met twice is hardly met the third time."""
@@ -46,8 +48,18 @@ def most_walks(machine: Machine, function: Function) -> int:
     """How often a function is walked at most."""
     if machine.registering:
         return _MOST_WALKS_OF_DECORATORS
+    if _is_getter(function):
+        return _MOST_WALKS_OF_GETTERS
     is_small = isinstance(function.node, Lambda) or len(function.node.body) <= 4
     return _MOST_WALKS_OF_SHORT if is_small else _MOST_WALKS
+
+
+def _is_getter(function: Function) -> bool:
+    """Whether it gives what it is asked for and does nothing besides: what it gave to another key says nothing."""
+    node = function.node
+    if not isinstance(node, FunctionDef) or len(node.body) != 1 or not isinstance(node.body[0], Return):
+        return False
+    return sum(1 for part in walk(node.body) if isinstance(part, syntax.Call)) <= 1
 
 
 def is_short(function: Function) -> bool:

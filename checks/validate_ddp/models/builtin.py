@@ -38,7 +38,7 @@ from validate_ddp.interpreter.objects import (
     Tuple,
     Zip,
 )
-from validate_ddp.interpreter.rows import api
+from validate_ddp.interpreter.rows import api, method
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.training import DDP, DP, FSDP, Sampler, Wrapper
 from validate_ddp.interpreter.values import (
@@ -159,27 +159,37 @@ def _flat(value: Value) -> list[Any]:
 
 
 def _setattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    name = constant(call.argument(1))
-    if isinstance(name, str):
-        for atom in bare(call.argument(0)):
-            if isinstance(atom, (Instance, Resource)):
-                machine.write(atom.fields, name, call.argument(2))
-            elif isinstance(atom, Class):
-                machine.write(atom.members, name, call.argument(2))
+    return _set(machine, call.argument(0), call.argument(1), call.argument(2))
+
+
+def _set(machine: Machine, holders: Value, names: Value, value: Value) -> Value:
+    name = constant(names)
+    if not isinstance(name, str):
+        if not _set_each(machine, holders, names, value):
+            configuration.override(machine, holders, value)  # by names that a run knows
         return NONE
-    if not _set_each(machine, call):
-        configuration.override(machine, call.argument(0), call.argument(2))  # by names that a run knows
+    for atom in bare(holders):
+        if isinstance(atom, (Instance, Resource)):
+            machine.write(atom.fields, name, value)
+        elif isinstance(atom, Class):
+            machine.write(atom.members, name, value)
     return NONE
 
 
-def _set_each(machine: Machine, call: Call) -> bool:
+def _set_own(machine: Machine, atom: Any, call: Call) -> Value | None:
+    """``self.__setattr__(name, value)``, where the class has none of its own."""
+    instance = atom.instance if isinstance(atom, Super) else atom
+    return _set(machine, (instance,), call.argument(0), call.argument(1)) if isinstance(instance, Instance) else None
+
+
+def _set_each(machine: Machine, holders: Value, names: Value, given: Value) -> bool:
     """``for name, value in given.items(): setattr(self, name, value)``, where what is given is known."""
-    keys = bare(call.argument(1))
+    keys = bare(names)
     if len(keys) != 1 or not isinstance(keys[0], Key) or "*" in keys[0].of.fields or not keys[0].of.fields:
         return False
     for name, held in keys[0].of.fields.items():
-        value = held if set(held) <= set(call.argument(2)) else call.argument(2)
-        for atom in bare(call.argument(0)):
+        value = held if set(held) <= set(given) else given
+        for atom in bare(holders):
             if isinstance(atom, (Instance, Resource)):
                 machine.write(atom.fields, name, value)
     return True
@@ -357,7 +367,8 @@ DECLARED = (
     api(_named("bool"), _bool),
     api(_named("hasattr"), _hasattr),
     api(_named("isinstance"), _isinstance),
-    api(_named("setattr"), _setattr),
+    api([*_named("setattr"), "builtins.object.__setattr__"], _setattr),
+    method("__setattr__", _set_own),
     api(_named("enumerate"), parameters="inner=iterable", makes=Enumerate),
     api([*_named("zip"), "itertools.chain"], _zip),
     api(_named("iter"), _iter),

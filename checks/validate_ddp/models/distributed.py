@@ -29,7 +29,7 @@ from validate_ddp.interpreter.values import (
     is_none,
     merged,
 )
-from validate_ddp.models import uses
+from validate_ddp.models import unknown, uses
 from validate_ddp.models.meshes import none_for_default
 from validate_ddp.models.out_of_place import TORCH, is_out_of_place
 from validate_ddp.source.syntax import Constant, Name
@@ -219,8 +219,14 @@ def _spawn(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if constant(nprocs) == 1:
         return NONE
     machine.record(facts.Launch("spawn", nprocs=nprocs), call.site)
-    calls.spawned(machine, call.value("fn"), [(Rank("spawn"),), *_arguments(call.value("args"))], call.site)
+    given = [_counted(value, nprocs) for value in _arguments(call.value("args"))]
+    calls.spawned(machine, call.value("fn"), [(Rank("spawn"),), *given], call.site)
     return NONE
+
+
+def _counted(value: Value, nprocs: Value) -> Value:
+    """What is handed to processes that are started as many times as it says is their number."""
+    return (WorldSize(local=True),) if value and value == nprocs and constant(value) is ... else value
 
 
 def launched_in_notebook(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -251,6 +257,15 @@ def _process(machine: Machine, symbol: Symbol, call: Call) -> Value:
     ]
     calls.spawned(machine, call.value("target"), arguments, call.site)
     return (Opaque("process"),)
+
+
+def _thread(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """``Thread(target=dist.destroy_process_group)``: run in this very process."""
+    for atom in bare(call.value("target")):
+        if isinstance(atom, Symbol):
+            called = Call(atom.last, _arguments(call.value("args")), {}, call.site)
+            machine.registry.call_symbol(machine, atom, called)
+    return unknown.unresolved(machine, symbol, call)
 
 
 def _bind_process(machine: Machine, atom: Any, call: Call) -> Value | None:
@@ -297,6 +312,8 @@ DECLARED = (
     api("is_available", within="torch.cuda torch.accelerator", result=TRUE),
     api("spawn start_processes", _spawn, within=_STARTING, parameters="fn args nprocs", fact=facts.Launch),
     api("Process", _process, within=_STARTING, parameters="group target name args", fact=facts.Launch),
+    api("threading.Thread", _thread, parameters="group target name args"),
+    api("threading.Timer", _thread, parameters="interval target=function args"),
     api("is_master_ordinal", within="torch_xla", result=(RankTest("zero"),)),
     api("get_ordinal global_ordinal", within="torch_xla", result=_GLOBAL),
     api("get_local_ordinal", within="torch_xla", result=_LOCAL),

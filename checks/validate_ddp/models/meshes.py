@@ -23,7 +23,7 @@ from validate_ddp.interpreter.values import (
     reaching,
 )
 
-_DEFAULT_GROUP = frozenset({"torch.distributed.group.WORLD", "torch.distributed.GroupMember.WORLD"})
+_DEFAULT_GROUP = ("torch.distributed.group.WORLD", "torch.distributed.GroupMember.WORLD")
 
 
 def none_for_default(group: Value) -> Value:
@@ -142,6 +142,8 @@ DECLARED = (
     method("get_group", _group, of=Mesh, parameters=_BY_DIMENSION),
     method("get_all_groups", _groups, of=Mesh),
     method("_flatten _unflatten", of=Mesh, on="mesh", result="mesh"),
+    api([f"{group}.rank" for group in _DEFAULT_GROUP], result=(Rank("global"),)),
+    api([f"{group}.size" for group in _DEFAULT_GROUP], result=(WorldSize(),)),
     method("rank", _rank_in_group, of=Group, fact=facts.GroupRank),
     method("size", of=Group, result=(WorldSize(group=True),)),
     Attributes(Mesh, dict.fromkeys(("ndim", "shape", "mesh_dim_names", "device_type"), _ALIKE)),

@@ -227,6 +227,9 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
         configuration.override(machine, (atom,), called.given)  # `vars(config).update(...)`
     if name in ("get", "get_nowait") and not called.args:
         return iteration.element((atom,))  # a queue
+    told = _told_by_key(atom, called) if name == "get" else ()
+    if told:
+        return told
     full = f"{atom.name}.{name}" if isinstance(atom, Opaque) and atom.name else name
     hint = meshes.rank_in(atom, called) or roles.called(name, is_method=True)
     if name == "device_count":
@@ -250,6 +253,15 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     given = Opaque(full + "()", carries, sameness.of_method(name, atom, called.given))
     value: Value = (shares.called_on(machine, atom, called, given) if carries else given,)
     return gradients.past_wrapper(machine, atom, called, value) if machine.wrapped else value
+
+
+def _told_by_key(atom: Any, called: Call) -> Value:
+    """``config.get("local_rank")`` of something unknown: what the key says, as of ``config["local_rank"]``."""
+    key = constant(called.argument(0, "key"))
+    if not isinstance(atom, Opaque) or not isinstance(key, str):
+        return ()
+    found = roles.suggested(key, atom.carries, sameness.is_alike((atom,)))
+    return () if isinstance(found[0], Opaque) and roles.hinted(key) is None else found
 
 
 def _is_wrapped(machine: Machine, atom: Any, called: Call) -> bool:

@@ -12,6 +12,8 @@ from validate_ddp.interpreter.objects import Batch, Container, Context, Dict, Li
 from validate_ddp.interpreter.rows import Model, api
 from validate_ddp.interpreter.training import DDP, DP, FSDP, Device, Shell, State, Wrapper
 from validate_ddp.interpreter.values import (
+    NONE,
+    TRUE,
     UNKNOWN,
     Const,
     Function,
@@ -24,6 +26,7 @@ from validate_ddp.interpreter.values import (
     Value,
     bare,
     carried_by,
+    constant,
     merged,
 )
 from validate_ddp.interpreter.worth import is_of_loss
@@ -208,6 +211,15 @@ def _parted(result: Value, output: Output, carried: tuple[Any, ...]) -> Value:
     return (Opaque("output", merged(output, *carried_by(result), *carried)),)
 
 
+def _take_off(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """``consume_prefix_in_state_dict_if_present(state, "module.")`` changes the state that it is given."""
+    prefix = constant(call.value("prefix"))
+    for atom in bare(call.value("state_dict")):
+        if isinstance(atom, State) and (not isinstance(prefix, str) or "module." in prefix):
+            machine.write(atom.fields, "plain", TRUE)
+    return NONE
+
+
 def wrapped_state(value: Value, seen: set[int] | None = None) -> list[tuple[Site | None, Wrapper]]:
     """The wrappers whose own state (with the prefix ``module.``) ``value`` is or holds, containers included.
 
@@ -219,7 +231,7 @@ def wrapped_state(value: Value, seen: set[int] | None = None) -> list[tuple[Site
         if isinstance(atom, (DDP, DP)):
             found.append((None, atom))
         elif isinstance(atom, State):
-            found.extend((atom.site, part) for part in bare(atom.of) if isinstance(part, (DDP, DP)))
+            found.extend((atom.site, part) for part in bare(atom.of) if isinstance(part, (DDP, DP)) and not atom.plain)
         elif isinstance(atom, Container) and id(atom) not in seen:
             seen.add(id(atom))  # a container may hold itself
             for part in atom.fields.values():
@@ -262,6 +274,7 @@ DECLARED = (
     api("initialize", _amp_initialize, within="apex", parameters="models optimizers"),
     api("device", _device, within="torch", parameters="device index", fact=facts.Device),
     api("no_grad inference_mode", _context("no_grad"), within="torch"),
+    api("consume_prefix_in_state_dict_if_present", _take_off, within="torch", parameters="state_dict prefix"),
     api("Join", _context("join"), within="torch.distributed.algorithms"),
     api(gradients.CUTTING_FUNCTIONS, _cut, within="torch"),
     api(gradients.JOINING_FUNCTIONS, _joined, within="torch"),

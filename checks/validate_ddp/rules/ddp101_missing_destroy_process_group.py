@@ -62,6 +62,24 @@ HEAD = ""
 TAIL = ""
 VALID = (
     """
+    import atexit
+    import threading
+
+    def close():
+        if dist.is_initialized():
+            thread = threading.Thread(target=dist.destroy_process_group, daemon=True)
+            thread.start()
+            thread.join(timeout=10.0)
+
+    def main():
+        dist.init_process_group("nccl")
+        atexit.register(close)
+        dist.barrier()
+
+    if __name__ == "__main__":
+        main()
+    """,
+    """
     def main():
         dist.init_process_group("nccl")
         dist.barrier()

@@ -2,9 +2,9 @@
 
 ## What it does
 Looks for a loader with a `DistributedSampler` of torch over which the model is evaluated without gradients, and for
-numbers summed up over its batches that a collective puts together and nothing cuts to the length of the data set. In a
-run, it adds up what all ranks were given in such an evaluation, and looks for that number among what the ranks then add
-up themselves.
+numbers summed up over its batches that a collective puts together and nothing cuts to the length of the data set. Data
+sets that draw a sample whatever their index are left alone. In a run, it adds up what all ranks were given in such an
+evaluation, and looks for that number among what the ranks then add up themselves.
 
 ## Why is this bad?
 So that each rank gets as many samples, the sampler repeats some. Where they are counted twice, accuracy and loss are
@@ -40,13 +40,25 @@ from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.metrics import REDUCED, TRIMMED
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import BatchSampler, Loader, Sampler, Subset
-from validate_ddp.interpreter.values import Const, Rank, Value, WorldSize, bare, constant, reaching
+from validate_ddp.interpreter.values import (
+    Const,
+    Function,
+    Instance,
+    Rank,
+    Value,
+    WorldSize,
+    bare,
+    constant,
+    reaching,
+)
 from validate_ddp.models.data import distributed_samplers
 from validate_ddp.record.evaluations import evaluations, reduced
 from validate_ddp.record.run import Run
 from validate_ddp.record.verdict import Note, Observation, Seen, Well
 from validate_ddp.rules.evaluating import is_evaluation, summed_over
 from validate_ddp.rules.proposing import place, propose
+from validate_ddp.source.syntax import FunctionDef
+from validate_ddp.source.traversal import is_name, walk
 
 TRIGGER = facts.Iterate
 SEVERITIES = (WARNING, INFO)
@@ -146,8 +158,36 @@ VALID = (
     if rank == 0:
         print((counts[0] / counts[1]).item())
     """,
+    """
+    class Windows(torch.utils.data.Dataset):
+        def __len__(self):
+            return 61
+
+        def __getitem__(self, index):
+            return held_out[torch.randint(61, (1,)).item()]
+
+    windows = Windows()
+    loader = DataLoader(windows, batch_size=8, sampler=DistributedSampler(windows, shuffle=False))
+    accuracy = evaluate(model, loader)
+    if rank == 0:
+        print(accuracy)
+    """,
 )
 INVALID = (
+    """
+    class Windows(torch.utils.data.Dataset):
+        def __len__(self):
+            return 61
+
+        def __getitem__(self, index):
+            return held_out[index]
+
+    windows = Windows()
+    loader = DataLoader(windows, batch_size=8, sampler=DistributedSampler(windows, shuffle=False))  # expect
+    accuracy = evaluate(model, loader)
+    if rank == 0:
+        print(accuracy)
+    """,
     """
     sampler = DistributedSampler(held_out, shuffle=False)  # expect
     accuracy = evaluate(model, DataLoader(held_out, batch_size=8, sampler=sampler))
@@ -228,7 +268,25 @@ def _repeating(loader: Loader) -> Sampler | None:
         by = loader.batch_sampler[0]
         dropping = [by.drop_last or (Const(...),)] if isinstance(by, BatchSampler) else [(Const(...),)]
     kept = all(not each or constant(each) is False for each in dropping)
-    return own if kept and not own.even and not own.derived and not _is_divided(own.dataset) else None
+    repeats = kept and not own.even and not own.derived and not _is_divided(own.dataset)
+    return own if repeats and not _is_drawn(own.dataset) else None
+
+
+def _is_drawn(dataset: Value) -> bool:
+    """Whether a sample is another one each time it is asked for, whatever its index: none is counted twice then."""
+    atoms = bare(dataset)
+    if len(atoms) == 1 and isinstance(atoms[0], Subset):
+        return _is_drawn(atoms[0].dataset)
+    return bool(atoms) and all(isinstance(atom, Instance) and _takes_no_index(atom) for atom in atoms)
+
+
+def _takes_no_index(instance: Instance) -> bool:
+    """Whether the method that gives a sample does not look at which one is asked for."""
+    found = bare(instance.cls.find("__getitem__")[0] or ())
+    node = found[0].node if len(found) == 1 and isinstance(found[0], Function) else None
+    if not isinstance(node, FunctionDef) or node.decorator_list or node.args.vararg or len(node.args.parameters) != 2:
+        return False
+    return not any(is_name(part, node.args.parameters[1].name) for part in walk(node.body))
 
 
 def _is_divided(dataset: Value) -> bool:

@@ -44,7 +44,7 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.handlers import catches_file_exists
 from validate_ddp.interpreter.names import WAITS
-from validate_ddp.interpreter.objects import Batch, Item, Unique
+from validate_ddp.interpreter.objects import Batch, Item, Nameless, Unique
 from validate_ddp.interpreter.sameness import hangs_on_rank
 from validate_ddp.interpreter.surroundings import call_at, levels
 from validate_ddp.interpreter.trace import Program
@@ -127,6 +127,12 @@ VALID = (
     shutil.rmtree("old", ignore_errors=True)
     shutil.rmtree(f"out/{dist.get_rank()}")
     shutil.rmtree(tempfile.mkdtemp())
+
+    def refresh(folder):
+        if os.path.exists(f"{folder}/train"):
+            shutil.rmtree(f"{folder}/train")
+
+    refresh(None)  # nobody has made "None/train"
     """,
     """
     import subprocess
@@ -166,6 +172,17 @@ INVALID = (
     """
     if not os.path.exists("out"):
         os.makedirs("out")  # expect
+    """,
+    """
+    def fetch(name):
+        if dist.get_rank() == 0:
+            datasets.MNIST(name, download=True)
+            dist.barrier()
+        else:
+            dist.barrier()
+
+    fetch("digits")
+    datasets.CIFAR10("data", download=True)  # expect
     """,
     """
     def prepare(folder):
@@ -219,6 +236,8 @@ def check(program: Program) -> Iterator[Proposal]:
     for fact in met:
         if fact.site in reported or not _is_together(program, fact) or _is_apart(fact):
             continue
+        if fact.what == "removal" and any(isinstance(part, Nameless) for part in reaching(fact.path)):
+            continue  # of no such folder: nobody has made it
         if fact.what == "folder" and (_is_caught(program, fact) or _is_there(program, fact)):
             continue
         if _is_done_before(program, fact, met):
@@ -246,7 +265,7 @@ def _waits_around(program: Program, fact: Fact) -> bool:
         for collective in program.facts(facts.Collective)
         if WAITS.matches(collective.name) and collective.who != "all"
     }
-    return any((f"{where}nonzero", False) in waiting for where in ("", "local-"))
+    return any({(f"{where}nonzero", False), (f"{where}zero", True)} <= waiting for where in ("", "local-"))
 
 
 def _is_apart(fact: facts.Preparation) -> bool:

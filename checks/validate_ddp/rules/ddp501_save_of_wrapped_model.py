@@ -59,6 +59,12 @@ HEAD = """
 VALID = (
     """
     if dist.get_rank() == 0:
+        state = model.state_dict()
+        torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")
+        torch.save({"model": state}, "model.pt")
+    """,
+    """
+    if dist.get_rank() == 0:
         torch.save(ddp.module.state_dict(), "model.pt")
     """,
     """
