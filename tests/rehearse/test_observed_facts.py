@@ -176,18 +176,6 @@ def test_ranks_of_one_node_that_share_a_gpu_are_told(recorded: Any, indices: Any
     assert recorded.found() == found
 
 
-@pytest.mark.parametrize(("norms", "word"), [((3.0, 4.0), "violated"), ((3.0, 3.0), "not observed")])
-def test_clipping_before_the_ranks_average_by_hand(recorded: Any, norms: Any, word: str) -> None:
-    recorded.optimizer(names=(None, None))
-    for rank in (0, 1):
-        recorded.backward(rank, armed=False)
-        recorded.add(rank, "clip", scaled=False, site=recorded.site(24), norm=norms[rank])
-        for _ in range(2):
-            recorded.call(rank, "all_reduce", 26, shape=[2], reduce="SUM")
-        recorded.step(rank)
-    assert recorded.judged().verdicts["DDP314"].word == word
-
-
 @pytest.mark.parametrize(("second", "found"), [([[1, 2], [3, 2]], set()), ([[2, 2], [3, 2]], {("DDP407", 21)})])
 def test_an_exchange_takes_from_each_rank_what_that_one_sends(recorded: Any, second: Any, found: Any) -> None:
     for rank, splits in enumerate(([[2, 3], [2, 1]], second)):

@@ -64,31 +64,6 @@ def test_equal_iterable_batches_are_named(recorded: Any) -> None:
     assert ("DDP206", 12) in recorded.found()
 
 
-def test_a_rank_with_a_batch_more_is_uneven(training: Any) -> None:
-    training.begin()
-    for rank in (0, 1):
-        for count in range(2 + rank):
-            training.batch(rank, 0, count, [rank * 8 + count])
-            training.train_on(rank)
-        training.add(rank, "iterated", loader=0, turn=0, batches=2 + rank, exhausted=True)
-    assert ("DDP408", 12) in training.found()
-
-
-@pytest.mark.parametrize("hangs", [False, True])
-def test_a_batch_that_is_dropped_since_another_rank_has_none_is_not_uneven(training: Any, hangs: bool) -> None:
-    """Where a rank hangs it may be in a forward of which nothing is seen yet."""
-    training.begin()
-    for rank in (0, 1):
-        for count in range(2 + rank):
-            training.batch(rank, 0, count, [rank * 8 + count])
-            if count < 2:
-                training.train_on(rank)
-    training.add(0, "iterated", loader=0, turn=0, batches=2, exhausted=True)
-    if hangs:
-        training.hang()
-    assert (("DDP408", 12) in training.found()) is hangs
-
-
 def test_a_skipped_backward_is_a_divergent_exit(training: Any) -> None:
     training.begin()
     for rank in (0, 1):
@@ -314,17 +289,6 @@ def test_a_run_that_was_cut_short_says_nothing_of_schedules(record: Any) -> None
     assert run.judged().verdicts["DDP602"].word == "not observed"
 
 
-def test_clipping_of_each_micro_batch_is_named(recorded: Any) -> None:
-    recorded.add(0, "clip", scaled=False, site=recorded.site(26), norm=1.0)
-    recorded.add(0, "grown", site=recorded.site(26))
-    assert recorded.rated() == [("DDP314", 26, "warning")]
-
-
-def test_clipping_of_scaled_gradients_is_named(recorded: Any) -> None:
-    recorded.add(0, "clip", scaled=True, site=recorded.site(26))
-    assert recorded.found() == {("DDP314", 26)}
-
-
 def test_parameters_without_a_gradient_are_named(training: Any) -> None:
     training.train(grads=[1, None])
     judged = training.judged()
@@ -367,25 +331,6 @@ def test_a_schedule_for_one_process_may_be_rounded(training: Any, steps: int, fo
                 training.add(rank, "scheduled", schedule=0)
         training.end(5, turn)
     assert (("DDP602", 16) in training.found()) is found
-
-
-@pytest.mark.parametrize("joined", [True, False])
-def test_ranks_may_run_out_one_after_the_other_within_join(training: Any, joined: bool) -> None:
-    if joined:
-        training.every("join", entered=True)
-    training.begin()
-    for rank, batches in ((0, 1), (1, 2)):
-        for count in range(batches):
-            training.batch(rank, 0, count, [4 * rank + count])
-            training.calls += 1
-            common = {"group": "0", "ranks": [0, 1], "waits": True, "sequence": not joined}
-            training.add(rank, "backward", n=training.calls, armed=[0], sync=True, site=training.site(25), **common)
-            training.add(rank, "done", n=training.calls)
-            training.step(rank)
-        training.add(rank, "iterated", loader=0, turn=0, batches=batches, exhausted=True)
-    if joined:
-        training.every("join", entered=False)
-    assert training.found() == (set() if joined else {("DDP408", 12)})
 
 
 def test_an_exit_beside_a_continue_is_not_the_way_that_was_taken(training: Any, tmp_path: Any) -> None:
