@@ -5,11 +5,12 @@ from __future__ import annotations
 from validate_ddp.interpreter import configuration, iteration, registering, roles
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.callables import Choice
+from validate_ddp.interpreter.defaulting import Defaulting
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Dict, Fields, Key, List, Mapping, Options, Settings, Tuple
 from validate_ddp.interpreter.presence import completed
-from validate_ddp.interpreter.rows import method
-from validate_ddp.interpreter.values import NONE, UNKNOWN, Class, Function, Value, bare, join
+from validate_ddp.interpreter.rows import api, method
+from validate_ddp.interpreter.values import NONE, UNKNOWN, Class, Function, Symbol, Value, bare, constant, join
 
 
 def _added(machine: Machine, holder: List, called: Call) -> Value:
@@ -52,7 +53,17 @@ def _copied(machine: Machine, holder: Mapping, called: Call) -> Value:
     return (kind(called.site, dict(holder.fields)),)
 
 
+def _defaultdict(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    fields = dict(call.keywords)
+    for atom in bare(call.argument(1)):
+        if isinstance(atom, Mapping):
+            fields.update(atom.fields)
+    factory = call.argument(0)
+    return (Defaulting(call.site, fields, factory if constant(factory) is ... else ()),)
+
+
 DECLARED = (
+    api("collections.defaultdict", _defaultdict),
     method("append extend insert add", _added, of=List),
     method("get pop setdefault", _got, of=Mapping, parameters="key= default="),
     method("update", _updated, of=Mapping),
