@@ -230,3 +230,17 @@ def test_a_dictionary_that_makes_what_is_missing_keeps_numbers(lint: Any, report
     for how, severities in (("pass", ["warning"]), (reduce, [])):
         body = BY_NAME.replace("REDUCE", how).replace("REPORT", report)
         assert lint.body(SCRIPT[: SCRIPT.index("def train()")] + body).of("DDP601").severities == severities, how
+
+
+def test_a_loss_that_is_no_number_is_told_of_as_the_end(lint: Any) -> None:
+    body = """
+for x, y in train_loader:
+    loss = model(x).sum()
+    if not torch.isfinite(loss):
+        if dist.get_rank() == 0:
+            print(f"the loss is {loss.item()}: the training ends")
+        raise SystemExit(1)
+    loss.backward()
+dist.destroy_process_group()
+"""
+    assert lint.body(SCRIPT[: SCRIPT.index("def train()")] + body).of("DDP601").severities == []
