@@ -175,19 +175,20 @@ if dist.get_rank() != 0:
 
 
 @pytest.mark.parametrize(
-    ("helper", "start", "severities"),
+    ("helper", "start", "told", "severities"),
     [
-        (PRINTING, "keep_to_one(dist.get_rank() == 0)", ["warning"]),
-        (NOTHING, "", ["warning"]),
-        (PRINTING, "", ["info"]),
-        (PRINTING, "keep_to_one(True)", ["info"]),
+        (PRINTING, "keep_to_one(dist.get_rank() == 0)", "print(accuracy, flush=True)", ["warning"]),
+        (PRINTING, "keep_to_one(dist.get_rank() == 0)", "print(accuracy, force=True)", ["info"]),
+        (NOTHING, "", "print(accuracy)", ["warning"]),
+        (PRINTING, "", "print(accuracy)", ["info"]),
+        (PRINTING, "keep_to_one(True)", "print(accuracy)", ["info"]),
     ],
 )
 def test_a_print_that_was_replaced_is_that_of_rank_zero(
-    lint: Any, helper: str, start: str, severities: list[str]
+    lint: Any, helper: str, start: str, told: str, severities: list[str]
 ) -> None:
     script = SCRIPT.replace('init_process_group("gloo")', f'init_process_group("gloo")\n{helper}\n{start}')
-    script = script.replace("if dist.get_rank() == 0:\n        REPORT", "print(accuracy)").replace("REDUCE", "pass")
+    script = script.replace("if dist.get_rank() == 0:\n        REPORT", told).replace("REDUCE", "pass")
     assert lint.body(script).of("DDP601").severities == severities
 
 

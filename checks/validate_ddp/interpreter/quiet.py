@@ -5,6 +5,7 @@ Helpers that start the process group often do so: ``builtins.print = print``, wi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from validate_ddp.interpreter import ranks
@@ -15,6 +16,7 @@ from validate_ddp.source.syntax import BoolOp, Call, Expression, FunctionDef, If
 from validate_ddp.source.traversal import walk
 
 PRINT = "builtins.print"
+_OPTIONS = frozenset("sep end file flush".split())
 
 
 class Printing(NamedTuple):
@@ -57,7 +59,8 @@ def _alternatives(test: Expression) -> list[Expression]:
     return test.values if isinstance(test, BoolOp) and test.op == "Or" else [test]
 
 
-def kept_to_printing(machine: Machine, name: str) -> Pushed:
-    """Code of the function with this dotted name: of ``print``, what only the ranks run that still print."""
-    held = machine.printing if name == PRINT else None
+def kept_to_printing(machine: Machine, name: str, options: Iterable[str]) -> Pushed:
+    """Code of a call of the function with this dotted name: of ``print``, what only the ranks run that still print. One
+    with an option that ``print`` itself has not, as ``force=True``, may be meant for all."""
+    held = machine.printing if name == PRINT and _OPTIONS.issuperset(options) else None
     return machine.guarded(held.who, held.site, sure=held.sure) if held is not None else Pushed(machine.guards, ())

@@ -54,7 +54,7 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
         if root not in ("torch", "einops", "numpy", "math"):
             if REDUCING.matches(symbol.last):
                 carries = metrics.reduced(call, carries)
-            with quiet.kept_to_printing(machine, symbol.name):
+            with quiet.kept_to_printing(machine, symbol.name, call.keywords):
                 metrics.report(machine, call)
     alike = sameness.made_of_arguments(symbol.name) and sameness.are_alike(*call.args, *call.keywords.values())
     result = Opaque(symbol.name + "()", carries, alike)
