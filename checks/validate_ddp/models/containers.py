@@ -10,7 +10,18 @@ from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Dict, Fields, Key, List, Mapping, Options, Settings, Tuple
 from validate_ddp.interpreter.presence import completed
 from validate_ddp.interpreter.rows import api, method
-from validate_ddp.interpreter.values import NONE, UNKNOWN, Class, Function, Symbol, Value, bare, constant, join
+from validate_ddp.interpreter.values import (
+    NONE,
+    UNKNOWN,
+    Class,
+    Function,
+    Opaque,
+    Symbol,
+    Value,
+    bare,
+    carried_by,
+    join,
+)
 
 
 def _added(machine: Machine, holder: List, called: Call) -> Value:
@@ -54,13 +65,18 @@ def _copied(machine: Machine, holder: Mapping, called: Call) -> Value:
 
 
 def _defaultdict(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """One of dictionaries, lists or numbers. Of meters, nothing is known: what a method does to each is not followed."""
+    factory = call.argument(0)
+    if not all(isinstance(atom, Symbol) and atom.name in _PLAIN for atom in bare(factory)):
+        return (Opaque(f"{symbol.name}()", carried_by(call.given)),)
     fields = dict(call.keywords)
     for atom in bare(call.argument(1)):
         if isinstance(atom, Mapping):
             fields.update(atom.fields)
-    factory = call.argument(0)
-    return (Defaulting(call.site, fields, factory if constant(factory) is ... else ()),)
+    return (Defaulting(call.site, fields, factory),)
 
+
+_PLAIN = frozenset(f"builtins.{name}" for name in ("dict", "list", "set", "int", "float"))
 
 DECLARED = (
     api("collections.defaultdict", _defaultdict),
