@@ -65,7 +65,7 @@ def _copied(machine: Machine, holder: Mapping, called: Call) -> Value:
 
 
 def _defaultdict(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    """One of dictionaries, lists or numbers. Of meters, nothing is known: what a method does to each is not followed."""
+    """One of dictionaries, lists or numbers; of meters nothing is known, as what is done to each is not followed."""
     factory = call.argument(0)
     if not all(isinstance(atom, Symbol) and atom.name in _PLAIN for atom in bare(factory)):
         return (Opaque(f"{symbol.name}()", carried_by(call.given)),)
