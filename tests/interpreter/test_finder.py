@@ -52,3 +52,19 @@ def test_a_copy_of_a_package_under_another_name(lint: Any, folder: str) -> None:
 
 def test_a_folder_of_another_name_is_not_the_package(lint: Any) -> None:
     assert codes(lint, "rivers/train", "from flows.data import build", **{"rivers/data.py": BUILDER}) == set()
+
+
+@pytest.mark.parametrize(
+    ("marks", "is_followed"),
+    [
+        (("pyproject.toml", "trainer/setup.py", "parts/setup.py"), True),
+        (("trainer/setup.py", "parts/setup.py"), False),  # a folder in which projects of all kinds lie
+        (("pyproject.toml", "trainer/setup.py"), False),  # a folder of data
+    ],
+)
+def test_a_project_beside_it_in_one_repository_is_followed(
+    lint: Any, marks: tuple[str, ...], is_followed: bool
+) -> None:
+    lint.write(dict.fromkeys(marks, "") | {"parts/building/__init__.py": BUILDER})
+    found = codes(lint, "trainer/train", "from building import build")
+    assert ("DDP208" in found) is is_followed

@@ -199,3 +199,45 @@ else:
 """
     )
     assert [(each.code, each.line) for each in lint.run("train.py") if each.code == "DDP208"] == [("DDP208", 10)]
+
+
+KEPT_BY_KIND = """
+import collections
+
+class Registry:
+    held = collections.defaultdict(dict)
+
+    @classmethod
+    def register(cls, kind, name):
+        def wrap(made):
+            cls.held[kind][name] = made
+            return made
+        return wrap
+
+    @classmethod
+    def get(cls, kind, name):
+        return cls.held[kind].get(name)
+"""
+KINDS = """
+from registry import Registry
+
+@Registry.register("trainer", "plain")
+class Trainer:
+    def run(self):
+        dist.barrier()
+        torch.save([1], "model.pt")
+
+@Registry.register("model", "small")
+class Small:
+    def run(self):
+        torch.save([1], "small.pt")
+
+Registry.get("trainer", os.environ["TRAINER"])().run()
+"""
+
+
+def test_a_registry_may_make_the_dictionary_of_each_kind(lint: Any) -> None:
+    script = HEAD + START + KINDS + END
+    lint.write({"registry.py": KEPT_BY_KIND, "train.py": script})
+    found = lint.run("train.py").of("DDP502")
+    assert [script.splitlines()[finding.line - 1].strip() for finding in found] == ['torch.save([1], "model.pt")']

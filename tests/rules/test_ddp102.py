@@ -45,3 +45,13 @@ def test_a_device_made_before_the_barrier_is_not_chosen_yet(lint: Any) -> None:
     for order, severities in ((early, ["warning"]), (late, [])):
         script = HEAD + made + order + "DDP(torch.nn.Linear(1, 1).to(device))"
         assert lint.body(script, "DDP102").severities == severities
+
+
+@pytest.mark.parametrize(
+    ("group", "severities"),
+    [("None", ["warning"]), ("dist.group.WORLD", ["warning"]), ("dist.new_group([0])", [])],
+)
+def test_the_group_of_all_ranks_is_meant_by_none_too(lint: Any, group: str, severities: list[str]) -> None:
+    script = f"dist.init_process_group('nccl')\ndist.new_group([0, 1])\ndist.barrier(group={group})\n"
+    script += "torch.cuda.set_device(dist.get_rank() % 8)\n"
+    assert lint.body(HEAD + script + "DDP(torch.nn.Linear(1, 1).cuda())", "DDP102").severities == severities

@@ -37,3 +37,40 @@ dist.destroy_process_group()
 def test_the_backward_of_an_engine_is_left_alone(lint: Any) -> None:
     lines = [finding.line for finding in lint(SCRIPT).of("DDP304")]
     assert lines == [SCRIPT[: SCRIPT.index("# here")].count("\n") + 1]
+
+
+SKIPPING = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(10):
+    skipped = False
+    for part in range(4):
+        loss = model(torch.ones(2, 4)).mean()
+        bad = torch.isnan(loss.detach()).float()
+        dist.all_reduce(bad)
+        if bad.item() > 0:
+            skipped = True
+            continue
+        loss.backward()
+    CONDITION
+        optimizer.zero_grad()
+        SKIP
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+
+
+def test_a_batch_that_is_skipped_hides_no_accumulation(lint: Any) -> None:
+    found = SKIPPING.replace("CONDITION", "if skipped:").replace("SKIP", "continue")
+    assert lint(found).of("DDP304").severities == ["info"]
+
+
+def test_what_is_zeroed_ahead_of_every_step_is_none(lint: Any) -> None:
+    zeroed = SKIPPING.replace("CONDITION", "if True:").replace("SKIP", "pass")
+    assert lint(zeroed).of("DDP304").severities == []

@@ -93,3 +93,137 @@ def test_a_number_of_its_own_must_not_end_a_ranks_training(lint: Any, name: str,
     found = lint(script, "DDP601")
     assert found.severities == (["warning"] if reduce == "pass" and name not in STAYING else [])
     assert all("ends the training" in finding.message for finding in found)
+
+
+SEVERAL = [
+    'print({"loss": loss, "accuracy": accuracy})',
+    'logger.log({"losses": {"train": loss}, "accuracy": accuracy})',
+    'print("loss {} accuracy {}".format(loss, accuracy))',
+    'print("loss %f accuracy %f" % (loss, accuracy))',
+]
+
+
+@pytest.mark.parametrize("report", SEVERAL)
+def test_each_number_of_a_dictionary_or_a_text_counts_by_itself(lint: Any, report: str) -> None:
+    """The loss is summed up over another loader, and is not put together either, or is: neither hides the accuracy."""
+    for before in ("dist.all_reduce(total)", "pass"):
+        script = SCRIPT.replace("REPORT", report).replace("REDUCE", "pass").replace("dist.all_reduce(total)", before)
+        assert lint.body("import logger\n" + script).of("DDP601").severities[-1:] == ["warning"], before
+
+
+MOVED = """
+def moved(inputs, device):
+    if isinstance(inputs, dict):
+        return {name: moved(value, device) for name, value in inputs.items()}
+    if isinstance(inputs, list):
+        return [moved(value, device) for value in inputs]
+    return inputs.to(device)
+"""
+
+
+LOOPS = """
+from statistics import mean
+from somewhere import criterion
+
+device = torch.device("cuda")
+
+for batch in train_loader:
+    batch = moved(batch, device)
+    criterion(model(batch["x"]), batch["y"]).backward()
+
+losses = []
+with torch.no_grad():
+    for batch in test_loader:
+        batch = moved(batch, device)
+        loss = criterion(model(batch["x"]), batch["y"])
+        REDUCE
+        losses.append(loss.item())
+if dist.get_rank() == 0:
+    print(mean(losses))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(("reduce", "severities"), [("pass", ["warning"]), ("dist.all_reduce(loss)", [])])
+def test_a_helper_that_both_loops_call_mixes_no_loaders(lint: Any, reduce: str, severities: list[str]) -> None:
+    """One that calls itself stands, in validation, for what it makes of validation's batches."""
+    script = SCRIPT[: SCRIPT.index("def train()")] + MOVED + LOOPS.replace("REDUCE", reduce)
+    assert lint.body(script).of("DDP601").severities == severities
+
+
+PRINTING = """
+import builtins
+
+def keep_to_one(is_main):
+    told = builtins.print
+
+    def print(*args, force=False, **options):
+        if is_main or force:
+            told(*args, **options)
+
+    builtins.print = print
+"""
+NOTHING = """
+import builtins
+
+def nothing(*args, **options):
+    pass
+
+if dist.get_rank() != 0:
+    builtins.print = nothing
+"""
+
+
+@pytest.mark.parametrize(
+    ("helper", "start", "told", "severities"),
+    [
+        (PRINTING, "keep_to_one(dist.get_rank() == 0)", "print(accuracy, flush=True)", ["warning"]),
+        (PRINTING, "keep_to_one(dist.get_rank() == 0)", "print(accuracy, force=True)", ["info"]),
+        (NOTHING, "", "print(accuracy)", ["warning"]),
+        (PRINTING, "", "print(accuracy)", ["info"]),
+        (PRINTING, "keep_to_one(True)", "print(accuracy)", ["info"]),
+    ],
+)
+def test_a_print_that_was_replaced_is_that_of_rank_zero(
+    lint: Any, helper: str, start: str, told: str, severities: list[str]
+) -> None:
+    script = SCRIPT.replace('init_process_group("gloo")', f'init_process_group("gloo")\n{helper}\n{start}')
+    script = script.replace("if dist.get_rank() == 0:\n        REPORT", told).replace("REDUCE", "pass")
+    assert lint.body(script).of("DDP601").severities == severities
+
+
+BY_NAME = """
+from collections import defaultdict
+
+sums = defaultdict(float)
+with torch.no_grad():
+    for x, y in test_loader:
+        sums["right"] += (model(x) == y).sum().item()
+REDUCE
+if dist.get_rank() == 0:
+    REPORT
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("report", "reduce"), [('print(sums["right"])', 'sums["right"] = dist.all_reduce(torch.tensor(sums["right"]))')]
+)
+def test_a_dictionary_that_makes_what_is_missing_keeps_numbers(lint: Any, report: str, reduce: str) -> None:
+    for how, severities in (("pass", ["warning"]), (reduce, [])):
+        body = BY_NAME.replace("REDUCE", how).replace("REPORT", report)
+        assert lint.body(SCRIPT[: SCRIPT.index("def train()")] + body).of("DDP601").severities == severities, how
+
+
+def test_a_loss_that_is_no_number_is_told_of_as_the_end(lint: Any) -> None:
+    body = """
+for x, y in train_loader:
+    loss = model(x).sum()
+    if not torch.isfinite(loss):
+        if dist.get_rank() == 0:
+            print(f"the loss is {loss.item()}: the training ends")
+        raise SystemExit(1)
+    loss.backward()
+dist.destroy_process_group()
+"""
+    assert lint.body(SCRIPT[: SCRIPT.index("def train()")] + body).of("DDP601").severities == []

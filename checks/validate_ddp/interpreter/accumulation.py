@@ -51,7 +51,8 @@ def _by_condition(backward: Fact, inside: list[facts.Step]) -> facts.Step | None
 
 
 def _after_loop(program: Program, backward: Fact, steps: list[facts.Step]) -> facts.Step | None:
-    """``for _ in range(k): loss.backward()``, then ``optimizer.step()``, with nothing zeroed in between."""
+    """``for _ in range(k): loss.backward()``, then ``optimizer.step()``, with nothing zeroed in between: what a branch
+    zeroes that the step is not in, as one that skips a batch, is none of it."""
     loop, around = backward.loops[-1], backward.loops[:-1]
     if loop.once or not around:
         return None
@@ -63,8 +64,11 @@ def _after_loop(program: Program, backward: Fact, steps: list[facts.Step]) -> fa
         return None
     step = following[0]
     between = program.facts(facts.ZeroGrad, facts.Backward)
-    if any(backward.order < fact.order < step.order and not _shares(fact, loop) for fact in between):
-        return None
+    kept = {guard.site for guard in (*backward.guards, *step.guards)}
+    for fact in between:
+        aside = isinstance(fact, facts.ZeroGrad) and any(not g.exact and g.site not in kept for g in fact.guards)
+        if backward.order < fact.order < step.order and not _shares(fact, loop) and not aside:
+            return None
     return step
 
 

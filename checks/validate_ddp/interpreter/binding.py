@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from validate_ddp.interpreter import attributes, configuration, facts, gradients, iteration, records, roles, vocabulary
+from validate_ddp.interpreter import (
+    attributes,
+    configuration,
+    facts,
+    gradients,
+    iteration,
+    quiet,
+    records,
+    roles,
+    vocabulary,
+)
 from validate_ddp.interpreter.machine import Machine, Scope
 from validate_ddp.interpreter.objects import Fields, List, Mapping, Options, Sequence
 from validate_ddp.interpreter.sameness import hangs_on_rank, is_alike
@@ -54,6 +64,8 @@ def assign(machine: Machine, target: Expression, value: Value, written: bool = T
                 machine.write(machine.settings, attributes.setting(atom, target.attr), value)
             elif isinstance(atom, Symbol):  # a field of a configuration object whose file is not there
                 field = f"{atom.name}.{target.attr}"
+                if field == quiet.PRINT:
+                    quiet.replaced(machine, value)
                 machine.environment.setdefault(
                     field, attributes.get(machine, atom, target.attr)
                 )  # where no branch set it

@@ -18,7 +18,7 @@ from validate_ddp.interpreter import (
     ranks,
     records,
     roles,
-    sameness,
+    standing,
     worth,
 )
 from validate_ddp.interpreter.call import Call
@@ -32,13 +32,11 @@ from validate_ddp.interpreter.values import (
     NONE,
     UNKNOWN,
     Class,
-    Const,
     Function,
     Instance,
     ModuleRef,
     OnRanks,
     Opaque,
-    Rank,
     Resource,
     Site,
     Symbol,
@@ -287,11 +285,12 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
     enough = here in machine.fruitless and machine.walked.get(key, 0) >= worth.most_walks(machine, function)
     if active > 1 or len(machine.frames) > _DEEPEST or enough:
         machine.unseen.add((function.module.path, function.name))
+        given_back = standing.of_call(machine.results.get(key, UNKNOWN), call)
         metrics.reduced(call, ())  # whatever it does, it is not seen this time
-        return _standing(machine.results.get(key, UNKNOWN), call)
+        return given_back
     if function.bound is None and machine.fruitless.get(here, 0) >= worth.ENOUGH and not worth.is_short(function):
         if not worth.passes_on(machine, call):
-            return _standing(machine.results[key], call)
+            return standing.of_call(machine.results[key], call)
     known = len(machine.facts)
     machine.walked[key] = machine.walked.get(key, 0) + 1
     names = _bind_in(machine, function, call)
@@ -314,15 +313,6 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         if isinstance(atom, Sampler) and atom.site.function == function.name:
             atom.asked_for = (Asked(call.site),)
     return value
-
-
-def _standing(value: Value, call: Call) -> Value:
-    """What earlier calls returned, for one that is not walked: what is handed in now may be in its result."""
-    if sameness.are_alike(*call.args, *call.keywords.values()):
-        return value
-    if not all(isinstance(atom, (Const, Opaque)) for atom in value):
-        return value
-    return join(value, (Opaque("", tuple(part for part in carried_by(call.given) if isinstance(part, Rank))),))
 
 
 def _hand_over(machine: Machine, function: Function, carried: tuple[Any, ...]) -> None:

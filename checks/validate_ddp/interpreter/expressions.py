@@ -14,13 +14,13 @@ from validate_ddp.interpreter import (
     comprehensions,
     conditions,
     configuration,
+    defaulting,
     gradients,
     iteration,
     lengths,
     metrics,
     narrowing,
     presence,
-    registering,
     roles,
     shares,
     turns,
@@ -300,10 +300,10 @@ def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
             wanted = str(len(atom.fields) + int(key))
             if wanted in atom.fields:
                 return atom.fields[wanted]
-        if isinstance(atom, Dict):
-            registering.complete(machine, atom)
         if key is None and isinstance(atom, Dict):
-            return registering.looked_up(machine, atom) or UNKNOWN
+            return defaulting.looked_up(machine, atom) or UNKNOWN
+        if isinstance(atom, Dict):
+            defaulting.complete(machine, atom, key)
         if key is not None and key in atom.fields:
             return atom.fields[key]
         if key is None:

@@ -120,7 +120,7 @@ class Finder:
                     return found
         if parts[0] in sys.stdlib_module_names:
             return None
-        for root in self._beside(parts[0], importer):
+        for root in (*self._beside(parts[0], importer), *self._of_workspace(parts[0], importer)):
             found = existing(root, parts, self.summaries)
             if found is not None and found != importer:
                 return found
@@ -142,6 +142,27 @@ class Finder:
                 if self.summaries.is_file(inside + ".py") or self.summaries.is_folder(inside):
                     found.append(folder)
         return found
+
+    def _of_workspace(self, package: str, importer: str) -> list[str]:
+        """Projects that hold ``package``, beside the importer's own in a folder that is a project too: parts of one
+        repository that are installed each by itself. What lies beside it in a folder of many repositories is none."""
+        own = next((root for root in self._roots_of(importer) if _is_marked(root, self.summaries)), None)
+        above = os.path.dirname(own) if own is not None else ""
+        if not above or above == own or not _is_marked(above, self.summaries):
+            return []
+        found = []
+        for name in sorted(self.summaries.listed(above)):
+            folder = os.path.join(above, name)
+            if name.startswith(".") or folder == own or not self.summaries.is_folder(folder):
+                continue
+            for base in (folder, os.path.join(folder, "src")):
+                if self.summaries.is_folder(os.path.join(base, package)) and _is_marked(folder, self.summaries):
+                    found.append(base)
+        return found
+
+
+def _is_marked(folder: str, summaries: Any) -> bool:
+    return not summaries.listed(folder).isdisjoint(_PROJECT_MARKS)
 
 
 def _is_called(folder: str, parts: list[str]) -> bool:

@@ -176,6 +176,8 @@ class Machine:
         """What is so in a distributed launch of the flags that the start of the process group hangs on, by name."""
         self.agreed: set[str] = set()
         """Flags about which no ranks differ, since how the process group is started hangs on them, by name."""
+        self.printing: Any = None
+        """Which ranks print, where the program has put a function of its own in its place: see ``quiet``."""
         self.wrapped: list[Any] = []
         """What was wrapped: calls of it are forwards past the wrapper, where its class is not known too."""
         self.late: dict[int, Any] = {}

@@ -10,11 +10,12 @@ from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.marks import Agreed, Reduced, Rooted, Summed, Trimmed
 from validate_ddp.interpreter.names_of_training import AGGREGATE, LOSS, MODULE, REPORTS
-from validate_ddp.interpreter.objects import Batch, Container, List, Output
+from validate_ddp.interpreter.objects import Batch, Container, Dict, List, Output
 from validate_ddp.interpreter.values import (
     Const,
     Instance,
     Opaque,
+    Rank,
     Site,
     Symbol,
     Value,
@@ -24,9 +25,13 @@ from validate_ddp.interpreter.values import (
     join,
     merged,
 )
-from validate_ddp.source.syntax import JoinedStr
+from validate_ddp.source.syntax import Attribute, BinOp, Constant, Expression, JoinedStr
+from validate_ddp.source.syntax import Call as CallNode
+from validate_ddp.source.syntax import Tuple as TupleNode
 from validate_ddp.source.traversal import walk, words_of
 
+_DEEPEST = 3
+"""Dictionaries within each other that are gone through: one may hold itself."""
 _NOWHERE = Site("", Span(0, 0, 0, 0), Span(0, 0, 0, 0), "")
 SUMMED = Summed(_NOWHERE)
 """Carried by what was added up over the batches of a loop."""
@@ -36,7 +41,7 @@ TRIMMED = Trimmed(_NOWHERE)
 """Carried by what was cut to a length that was worked out."""
 
 
-def _is_of_batches(carries: tuple[Any, ...]) -> bool:
+def is_of_batches(carries: tuple[Any, ...]) -> bool:
     for part in carries:  # noqa: SIM110 - on the way of every call, where a generator costs thrice as much
         if type(part) is Batch:
             return True
@@ -47,7 +52,7 @@ def marked(value: Value, mark: Summed | Reduced | Trimmed) -> Value:
     """``value``, where it comes from batches, with a mark on it."""
     return tuple(
         Opaque(atom.name, with_mark(mark, atom.carries))
-        if isinstance(atom, Opaque) and mark not in atom.carries and _is_of_batches(atom.carries)
+        if isinstance(atom, Opaque) and mark not in atom.carries and is_of_batches(atom.carries)
         else atom
         for atom in value
     )
@@ -69,7 +74,7 @@ def trimmed(value: Value, bounds: Value) -> Value:
 
 def within(asked: Opaque) -> Opaque:
     """``numbers < len(dataset)``: which of a batch are no repeated ones."""
-    return Opaque(asked.name, with_mark(TRIMMED, asked.carries)) if _is_of_batches(asked.carries) else asked
+    return Opaque(asked.name, with_mark(TRIMMED, asked.carries)) if is_of_batches(asked.carries) else asked
 
 
 def with_item(holder: Value, value: Value) -> Value:
@@ -83,7 +88,7 @@ def with_item(holder: Value, value: Value) -> Value:
 
 def aggregated(call: Call, carries: tuple[Any, ...]) -> tuple[Any, ...]:
     """What the result of an unknown function carries: the mean of a list is a sum over its batches."""
-    if not carries or not _is_of_batches(carries):
+    if not carries or not is_of_batches(carries):
         return carries
     if call.name == "append":  # of numpy: all batches so far
         return merged(SUMMED, *carries)
@@ -99,12 +104,12 @@ def reduced(call: Call, carries: tuple[Any, ...], *, in_place: bool = True) -> t
     rank's own.
     """
     for atom in _held(call.given):
-        if isinstance(atom, Opaque) and _is_of_batches(atom.carries):
+        if isinstance(atom, Opaque) and is_of_batches(atom.carries):
             if in_place and not is_agreed(atom.carries):
                 atom.carries = with_mark(REDUCED, atom.carries)
             elif REDUCED not in atom.carries:
                 atom.carries = merged(REDUCED, *atom.carries)
-    return with_mark(REDUCED, carries) if _is_of_batches(carries) else carries
+    return with_mark(REDUCED, carries) if is_of_batches(carries) else carries
 
 
 def is_agreed(carries: tuple[Any, ...]) -> bool:
@@ -122,7 +127,7 @@ def items_reduced(machine: Machine, call: Call) -> None:
     for value in tuple(machine.frame.scope.names.values()) if given else ():
         for holder in bare(value):
             if isinstance(holder, Container):
-                items = [atom for atom in _held((holder,)) if isinstance(atom, Opaque) and _is_of_batches(atom.carries)]
+                items = [atom for atom in _held((holder,)) if isinstance(atom, Opaque) and is_of_batches(atom.carries)]
                 if all(id(part) in given for item in items for part in item.carries):
                     for item in items:
                         item.carries = with_mark(REDUCED, item.carries)
@@ -131,7 +136,7 @@ def items_reduced(machine: Machine, call: Call) -> None:
 def put_together(call: Call, value: Value) -> Value:
     """What a function gives back whose name says that it puts the ranks' values together, by files say: the walk has
     then lost sight of what went in."""
-    if not _is_of_batches(carried_by(call.given)) or _is_of_batches(carried_by(value)):
+    if not is_of_batches(carried_by(call.given)) or is_of_batches(carried_by(value)):
         return value
     return join(value, (Opaque("", (REDUCED,)),))
 
@@ -155,7 +160,7 @@ def collective_in_method(machine: Machine) -> None:
 
 def taken_in(machine: Machine, holder: Any, carries: tuple[Any, ...], mark: Summed | Reduced = SUMMED) -> None:
     """A method that is not walked was given something of a batch: what its object says afterwards comes from it."""
-    if not isinstance(holder, Instance) or not _is_of_batches(carries):
+    if not isinstance(holder, Instance) or not is_of_batches(carries):
         return
     if any(isinstance(base, Symbol) and MODULE.matches(base.last) for base in holder.cls.lineage()):
         return  # a model forgets
@@ -174,7 +179,7 @@ def report(machine: Machine, call: Call, value: Value = ()) -> None:
         noted(machine, call.name, value, call.site)
     elif call.name in REPORTS.words:
         parts = _parts(machine, call) if SUMMED in carried_by(call.given) else ()
-        if len(parts) < _SEVERAL:
+        if not parts:
             if not noted(machine, call.name, call.given, call.site) and _tells_loss(machine, call):
                 machine.record(facts.Report(call.name, value=call.given, part=0), call.site)
             return
@@ -182,23 +187,41 @@ def report(machine: Machine, call: Call, value: Value = ()) -> None:
             noted(machine, call.name, part, call.site, index)
 
 
-_SEVERAL = 2
-
-
 def _parts(machine: Machine, call: Call) -> list[Value]:
-    """The values told of in one line, one by one: the arguments, and what stands in an f-string."""
+    """The sums told of in one line, one by one: arguments, what stands in a text, the entries of a dictionary. Nothing
+    for a single argument, nor where a rank is told too: that is beside all of them."""
+    if any(isinstance(part, Rank) for part in carried_by(call.given)):
+        return []
     found: list[Value] = []
     for node, value in zip(call.node.args if call.node else (), call.args, strict=False):
-        if isinstance(node, JoinedStr):
-            found += [machine.evaluate(part) for part in node.values]
-        else:
-            found.append(value)
-    return [part for part in [*found, *call.keywords.values()] if SUMMED in carried_by(part)]
+        inside = _in_text(node)
+        found += [machine.evaluate(part) for part in inside] if inside else _entries(value)
+    found += [entry for value in call.keywords.values() for entry in _entries(value)]
+    summed = [part for part in found if SUMMED in carried_by(part)]
+    return summed if len(summed) > 1 or len(found) > len(call.args) + len(call.keywords) else []
+
+
+def _in_text(node: Expression) -> list[Expression]:
+    """What is put into a text: by an f-string, by ``format``, by ``%``."""
+    if isinstance(node, JoinedStr):
+        return node.values
+    if isinstance(node, CallNode) and isinstance(node.func, Attribute) and node.func.attr == "format":
+        return [*node.args, *(each.value for each in node.keywords)]
+    if isinstance(node, BinOp) and node.op == "Mod" and isinstance(node.left, (Constant, JoinedStr)):
+        return node.right.elts if isinstance(node.right, TupleNode) else [node.right]
+    return []
+
+
+def _entries(value: Value, depth: int = 0) -> list[Value]:
+    """What a dictionary holds, one by one; anything else as it is."""
+    if len(value) == 1 and type(value[0]) is Dict and depth < _DEEPEST:
+        return [held for field in value[0].fields.values() for held in _entries(field, depth + 1)]
+    return [value]
 
 
 def _tells_loss(machine: Machine, call: Call) -> bool:
     """Whether a call in a loop is given something of a batch, and what is called a loss."""
-    if not machine.loops or call.node is None or not _is_of_batches(carried_by(call.given)):
+    if not machine.loops or call.node is None or not is_of_batches(carried_by(call.given)):
         return False
     told = walk([*call.node.args, *(each.value for each in call.node.keywords)])
     return any(LOSS.matches(word) for word in words_of(told))
@@ -231,5 +254,5 @@ def noted(machine: Machine, name: str, value: Value, site: Site, part: int = 0) 
 
 def divided(machine: Machine, value: Value, by: Value) -> None:
     """Record that a number of a batch is divided by the number of ranks."""
-    if any(type(atom) is WorldSize for atom in bare(by)) and _is_of_batches(carried_by(value)):
+    if any(type(atom) is WorldSize for atom in bare(by)) and is_of_batches(carried_by(value)):
         machine.record(facts.Division("division", value=value, by=by), machine.site())

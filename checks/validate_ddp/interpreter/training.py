@@ -32,6 +32,7 @@ class Loader(Object):
     derived: Value = part()
     prepared: Value = part()
     drop_last: Value = part()
+    num_workers: Value = part()
 
 
 class Sampler(Object):

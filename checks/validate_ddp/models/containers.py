@@ -5,11 +5,23 @@ from __future__ import annotations
 from validate_ddp.interpreter import configuration, iteration, registering, roles
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.callables import Choice
+from validate_ddp.interpreter.defaulting import Defaulting
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Dict, Fields, Key, List, Mapping, Options, Settings, Tuple
 from validate_ddp.interpreter.presence import completed
-from validate_ddp.interpreter.rows import method
-from validate_ddp.interpreter.values import NONE, UNKNOWN, Class, Function, Value, bare, join
+from validate_ddp.interpreter.rows import api, method
+from validate_ddp.interpreter.values import (
+    NONE,
+    UNKNOWN,
+    Class,
+    Function,
+    Opaque,
+    Symbol,
+    Value,
+    bare,
+    carried_by,
+    join,
+)
 
 
 def _added(machine: Machine, holder: List, called: Call) -> Value:
@@ -52,7 +64,22 @@ def _copied(machine: Machine, holder: Mapping, called: Call) -> Value:
     return (kind(called.site, dict(holder.fields)),)
 
 
+def _defaultdict(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """One of dictionaries, lists or numbers; of meters nothing is known, as what is done to each is not followed."""
+    factory = call.argument(0)
+    if not all(isinstance(atom, Symbol) and atom.name in _PLAIN for atom in bare(factory)):
+        return (Opaque(f"{symbol.name}()", carried_by(call.given)),)
+    fields = dict(call.keywords)
+    for atom in bare(call.argument(1)):
+        if isinstance(atom, Mapping):
+            fields.update(atom.fields)
+    return (Defaulting(call.site, fields, factory),)
+
+
+_PLAIN = frozenset(f"builtins.{name}" for name in ("dict", "list", "set", "int", "float"))
+
 DECLARED = (
+    api("collections.defaultdict", _defaultdict),
     method("append extend insert add", _added, of=List),
     method("get pop setdefault", _got, of=Mapping, parameters="key= default="),
     method("update", _updated, of=Mapping),

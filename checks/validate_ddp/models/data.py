@@ -92,8 +92,9 @@ def _loader(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if call.open:
         loader.open = (Const(True),)
     machine.record(facts.Loader(symbol.last, loader=(loader,), **loader.fields), call.site)
-    if "drop_last" in call.keywords:
-        loader.drop_last = call.keywords["drop_last"]
+    for name in ("drop_last", "num_workers"):
+        if name in call.keywords:
+            loader.fields[name] = call.keywords[name]
     return (loader,)
 
 

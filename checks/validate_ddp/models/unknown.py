@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validate_ddp.interpreter import calls, facts, late, metrics, roles, sameness, shares
+from validate_ddp.interpreter import calls, facts, late, metrics, quiet, roles, sameness, shares
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.names import DISTRIBUTED_FLAG
@@ -54,7 +54,8 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
         if root not in ("torch", "einops", "numpy", "math"):
             if REDUCING.matches(symbol.last):
                 carries = metrics.reduced(call, carries)
-            metrics.report(machine, call)
+            with quiet.kept_to_printing(machine, symbol.name, call.keywords):
+                metrics.report(machine, call)
     alike = sameness.made_of_arguments(symbol.name) and sameness.are_alike(*call.args, *call.keywords.values())
     result = Opaque(symbol.name + "()", carries, alike)
     if root == "program":

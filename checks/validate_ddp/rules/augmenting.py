@@ -11,7 +11,7 @@ from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.names_of_training import SEED
 from validate_ddp.interpreter.objects import Augmented
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.training import DEALT, Loader, Subset
+from validate_ddp.interpreter.training import DEALT, RNG, Loader, Subset
 from validate_ddp.interpreter.values import (
     Class,
     Const,
@@ -22,6 +22,7 @@ from validate_ddp.interpreter.values import (
     Symbol,
     Value,
     bare,
+    constant,
     reaching,
 )
 from validate_ddp.interpreter.vocabulary import LIBRARIES
@@ -38,6 +39,7 @@ _PER_SAMPLE = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__"
 """What is called for each sample or batch: of a class without any of these, every method counts."""
 _DEEPEST = 3
 _OF_WORKER = "worker_info().seed"
+ZERO: Value = (Const(0),)
 
 
 class Augmentation(NamedTuple):
@@ -63,6 +65,39 @@ def augmentations(program: Program) -> Augmentation:
         return Augmentation(found)
     places = [place(part.site, f"samples change at random here, as {part.said} says") for part in named]
     return Augmentation(list(dict.fromkeys(places)), any(part.sure for part in named))
+
+
+def seed_of_loader(program: Program) -> tuple[facts.Seed | None, list[Place]]:
+    """The seed, alike on every rank, of a loader's own generator, which gives workers theirs, and where these draw."""
+    seeds = program.facts(facts.Seed)
+    if any(map(sets_workers_apart, seeds)):
+        return None, []
+    for loader in _trained_on(program):
+        if loader.prepared not in ((), DEALT) or constant(loader.num_workers or ZERO) == 0:
+            continue  # what one process draws for its batches hangs on its own seeds
+        made = [part for part in reaching(loader.generator) if isinstance(part, RNG)]
+        if len(made) != 1 or not is_alike(made[0].seed) or not all(map(_keeps_base_seed, loader.worker_init_fn)):
+            continue
+        places = _random_methods(loader.dataset + loader.collate_fn)
+        given = [fact for fact in seeds if fact.site == bare(made[0].at)[0].site]
+        if places and given:
+            return given[0], places[:2]
+    return None, []
+
+
+def sets_workers_apart(fact: facts.Seed) -> bool:
+    """Whether it has the workers of every rank seeded with the rank, as ``seed_everything(0, workers=True)`` does."""
+    return bool(fact.workers_apart) and constant(fact.workers_apart) is not False
+
+
+def _keeps_base_seed(atom: Any) -> bool:
+    """Whether what workers start with leaves them the seeds that the loader gave, or hands these on, and no rank."""
+    if isinstance(atom, Const):
+        return atom.value is None
+    if not isinstance(atom, Function) or not isinstance(atom.node, FunctionDef):
+        return False
+    words = atom.node.words
+    return not _seeds(atom) or ("initial_seed" in words and not any("rank" in word.lower() for word in words))
 
 
 def seeds_of_workers(program: Program) -> list[facts.Seed]:

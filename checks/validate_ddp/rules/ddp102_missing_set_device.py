@@ -43,7 +43,7 @@ from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Device
-from validate_ddp.interpreter.values import Const, Opaque, Rank, Value, bare, constant, reaching
+from validate_ddp.interpreter.values import Const, Opaque, Rank, Symbol, Value, bare, constant, reaching
 from validate_ddp.record.run import Run, Site
 from validate_ddp.record.verdict import Note, Observation, Seen, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
@@ -125,6 +125,8 @@ _CHOSEN = ("set_device", "set_device_index")
 _ON_CURRENT_DEVICE = frozenset(
     "barrier all_gather_object broadcast_object_list gather_object scatter_object_list".split()
 )
+_OF_NO_TENSOR = frozenset("new_group new_subgroups new_subgroups_by_enumeration".split())
+"""Groups are made through the store, and on no device."""
 
 
 def check(program: Program) -> Iterator[Proposal]:
@@ -166,9 +168,11 @@ def _too_early(program: Program, started: Fact, chosen: facts.Device) -> Iterato
     for fact in program.facts(facts.Collective):
         if not started.order < fact.order < chosen.order:
             continue
+        if fact.name in _OF_NO_TENSOR:
+            continue
         if fact.name not in _ON_CURRENT_DEVICE:
             return  # of tensors, which may be on the right device: that one is then used again
-        if fact.who != "all" or fact.group or fact.device_ids or fact.site in reported:
+        if fact.who != "all" or not _is_of_all(fact.group) or fact.device_ids or fact.site in reported:
             continue
         reported.add(fact.site)
         yield propose(
@@ -180,6 +184,15 @@ def _too_early(program: Program, started: Fact, chosen: facts.Device) -> Iterato
             evidence=[place(chosen.site, "the device is chosen only here")],
             fix=_fix(program, fact),
         )
+
+
+def _is_of_all(group: Value) -> bool:
+    """Whether it is the group of all ranks, which is meant by none too."""
+    return all(
+        (isinstance(atom, Const) and atom.value is None)
+        or (isinstance(atom, Symbol) and atom.name == "torch.distributed.group.WORLD")
+        for atom in bare(group)
+    )
 
 
 def _differs(device: Value) -> bool:

@@ -5,7 +5,7 @@ Looks for a PyTorch seed that is the same on every rank, in a script whose train
 samples are augmented at random, from the generators that were seeded so. Where the data set is out of sight, its name
 or two of its parameters must say that it augments (`flip=`, `random_crop=`); on one parameter alone, this is advice.
 Also looks for workers of a DataLoader that seed themselves with their own number and no rank, and for a generator of
-the script's own that has one seed on all ranks and draws noise for batches.
+the script's own that has one seed on all ranks and draws noise for batches, or gives a loader's workers their seeds.
 
 ## Why is this bad?
 The ranks hold different samples but the same random numbers: with eight ranks, a diffusion model sees an eighth of the
@@ -47,14 +47,20 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import RNG
-from validate_ddp.interpreter.values import bare, constant, reaching
+from validate_ddp.interpreter.values import bare, reaching
 from validate_ddp.record.draws import drawn_by_all, same_batches, seed_before
 from validate_ddp.record.run import Run
 from validate_ddp.record.verdict import Note, Observation, Seen, Well
-from validate_ddp.rules import together
-from validate_ddp.rules.augmenting import Augmentation, augmentations, is_alike, seeds_of_workers
+from validate_ddp.rules import augmenting, together
 from validate_ddp.rules.proposing import place, propose
-from validate_ddp.rules.seeding import asked_for, draws_in_steps, is_default, is_of_all, is_of_ranks, surely_runs
+from validate_ddp.rules.seeding import (
+    asked_for,
+    draws_in_steps,
+    is_default,
+    is_of_all,
+    is_of_ranks,
+    surely_runs,
+)
 
 TRIGGER = facts.Seed
 SEVERITIES = (WARNING, INFO)
@@ -294,28 +300,27 @@ INVALID = (
 
 
 def check(program: Program) -> Iterator[Proposal]:
-    """One finding, at a seed that all ranks share."""
+    """One finding, at a seed that all ranks share; another at that of a loader, whose workers no other seed reaches."""
     if not _trains_on_many(program):
         return
-    for find in (_of_processes, _of_generators, _of_workers):
-        fact, evidence, severity, what = find(program)
+    found = [find(program) for find in (_of_processes, _of_generators, _of_workers)]
+    first = next((row for row in found if row[0] is not None), _NOTHING)
+    for fact, evidence, severity, what in (first, (*augmenting.seed_of_loader(program), WARNING, _GIVEN)):
         if fact is not None:
-            break
-    else:
-        return
-    yield propose(
-        program,
-        fact,
-        severity,
-        f"every rank has this seed, so the {what} are the same on all of them; {_CURES[what]}",
-        evidence=evidence,
-    )
+            yield propose(
+                program,
+                fact,
+                severity,
+                f"every rank has this seed, so the {what} are the same on all of them; {_CURES[what]}",
+                evidence=evidence,
+            )
 
 
 _NOISE, _CHANGES = "random tensors of a training step", "random augmentations"
 _OWN, _WORKERS = "random tensors drawn from this generator", "random numbers of its workers"
+_GIVEN = "random numbers of the workers that a loader seeds from this generator"
 _CURES = dict.fromkeys((_NOISE, _CHANGES), "seed again with the rank before training")
-_CURES |= dict.fromkeys((_OWN, _WORKERS), "add the rank to it")
+_CURES |= dict.fromkeys((_OWN, _WORKERS, _GIVEN), "add the rank to it")
 _Found = tuple[Fact | None, list[Place], str, str]
 _NOTHING: _Found = (None, [], INFO, _NOISE)
 
@@ -339,8 +344,8 @@ def _of_processes(program: Program) -> _Found:
     ]
     if any(loop.serial in steps for fact in running for loop in fact.loops):
         return _NOTHING  # a step that seeds itself means to be repeated
-    apart = any(fact.workers_apart and constant(fact.workers_apart) is not False for fact in seeds)
-    augmented = Augmentation([]) if drawn or apart else augmentations(program)
+    apart = any(map(augmenting.sets_workers_apart, seeds))
+    augmented = augmenting.Augmentation([]) if drawn or apart else augmenting.augmentations(program)
     before = [fact for fact in running if fact.order < end]
     evidence = [place(fact.site, "drawn here") for fact in drawn] or augmented.places
     if not before or not evidence:
@@ -357,7 +362,7 @@ def _of_generators(program: Program) -> _Found:
     """
     for fact in draws_in_steps(program, own=True):
         made = [part for part in reaching(fact.generator) if isinstance(part, RNG)]
-        if len(made) == 1 and fact.sized and is_alike(made[0].seed):
+        if len(made) == 1 and fact.sized and augmenting.is_alike(made[0].seed):
             site = bare(made[0].at)[0].site
             optional = fact.hangs_on_unknown
             return fact.moved(site), [place(fact.site, "drawn here")], INFO if optional else WARNING, _OWN
@@ -366,7 +371,7 @@ def _of_generators(program: Program) -> _Found:
 
 def _of_workers(program: Program) -> _Found:
     """The first seed of a loader's workers, where it hangs on the worker's number alone: never right on two ranks."""
-    seeds = seeds_of_workers(program)
+    seeds = augmenting.seeds_of_workers(program)
     if not seeds:
         return _NOTHING
     return seeds[0], [place(seeds[0].chain[-1], "the workers of this loader start with it")], WARNING, _WORKERS

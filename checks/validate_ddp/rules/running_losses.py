@@ -34,10 +34,18 @@ def told_of_one(program: Program) -> Iterator[tuple[facts.Iterate, list[facts.Re
         told = [
             fact
             for fact in reports
-            if _is_own(fact, iterate) and not any(c.order < fact.order and not is_inside(c, iterate) for c in between)
+            if _is_own(fact, iterate)
+            and not _of_no_number(program, fact)
+            and not any(c.order < fact.order and not is_inside(c, iterate) for c in between)
         ]
         if told:
             yield iterate, told
+
+
+def _of_no_number(program: Program, report: facts.Report) -> bool:
+    """Whether it is told only where a loss is not finite: why the training ends, which any rank may say."""
+    texts = [program.text(guard.site) for guard in report.guards if not guard.exact]
+    return any(check in text for text in texts for check in ("isfinite", "isnan", "isinf"))
 
 
 def seen_from(report: facts.Report, iterate: facts.Iterate) -> facts.Report:
