@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from validate_ddp.interpreter.started import Started
 
 MISSING: Value = (Const("missing"),)
+"""A name that an alternative leaves unbound; never seen outside merges."""
 BIRTH = ""
 """What a journal notes an object under that is made in a branch: no field is called so."""
-"""A name that an alternative leaves unbound; never seen outside merges."""
 
 MAIN: Value = (Const("__main__"),)
 """The ``__name__`` of the script itself."""
@@ -40,7 +40,6 @@ MAIN: Value = (Const("__main__"),)
 _NO_SPAN = Span(1, 0, 1, 0)
 _TURNING = (facts.Backward, facts.Step, facts.ScheduleStep, facts.ZeroGrad)
 """Facts for which it matters in which loop, and in which of its turns, they happen."""
-_SYNCED = (facts.Backward, facts.Forward)
 _MATCHED = (facts.Collective, facts.Forward)
 
 
@@ -267,7 +266,7 @@ class Machine:
         kind = type(fact)
         who = self.who
         around: tuple[Any, ...] = (who, len(self.loops) > 0, Flag.SPAWNED in self.flags)
-        if kind in _SYNCED:
+        if kind in (facts.Backward, facts.Forward):
             around = (*around, Flag.NO_SYNC in self.flags, Flag.JOIN in self.flags)
         if kind in _TURNING and self.loops:
             around = (*around, self.loops[-1].serial, any(guard.every for guard in self.guards))
