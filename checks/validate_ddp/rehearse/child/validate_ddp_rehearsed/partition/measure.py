@@ -261,7 +261,9 @@ class _Moment:
         settings and is given the same gradient: how much of the way is another. How far it goes is left to it."""
         alike = {*_changed_alike([each["changes"] for each in self.ranks])} - self.own
         found: dict[str, float] = {}
-        for one in (self.ones[0], *self.unions):
+        # Of several tapes the first is no step's: a step that reduces begins with one process's gradient too.
+        same = self.ones if len(self.ones) == 1 else []
+        for one in (*same, *self.unions):
             if one["settings"] == self.ranks[0]["settings"]:
                 found.update(updates_apart(one, self.ranks[0], alike, self.float64))
         for again in self.agains:
