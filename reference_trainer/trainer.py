@@ -100,7 +100,7 @@ class Trainer:
             if world.is_main:
                 state.objective.begin(folder)
             with (
-                RunLog.start(config, self.plan, world, folder=folder, step=state.step) as log,
+                RunLog(folder, config, self.plan, world, step=state.step) as log,
                 profiled(config.profile, folder / "profile", world, log.show) as profiled_step,
             ):
                 self.gate.tell, self.tell = partial(log.tell, "warning"), partial(log.tell, "note")
