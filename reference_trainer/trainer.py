@@ -196,11 +196,11 @@ class Trainer:
         """The objective's metrics on a source, with the averaged weights; where it is ``stopped`` then, on a part."""
         state = self.state
         self.gate.settle()
-        how: dict[str, Any] = {"batch_size": self.config.eval_batch, "precision": self.precision}
         # Forward passes of a sharded model are collective: all make as many, and all stop at the same.
-        told = lambda: bool(self.stop.agree() if self.sharded else self.stop.received)  # noqa: E731
+        interrupted = self.stop.agree if self.sharded else lambda: self.stop.received
+        how: dict[str, Any] = {"batch_size": self.config.eval_batch, "precision": self.precision}
+        how |= {"interrupted": interrupted, "together": self.sharded}
         with state.ema.swapped(state.objective.module) if state.ema else nullcontext():
-            how |= {"interrupted": told, "together": self.sharded}
             found = evaluate(state.objective, source, world=self.world, **how)
         self.stopped = self.stopped or self.stop.agree()
         return found
