@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,13 +22,11 @@ from torch import Tensor
 from .config import Config, ConfigError
 from .core.collectives import broadcast_object, gather_objects, sum_reducer
 from .core.plan import Plan
+from .core.step import StepResult
 from .launch import World
 from .monitor.records import Heartbeat, RankLog
 from .progress import shown, table
 from .rendezvous import from_rank_zero
-
-if TYPE_CHECKING:
-    from .core.step import StepResult
 
 
 class Means(NamedTuple):

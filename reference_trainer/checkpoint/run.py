@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimi
 
 from ..config import Config
 from ..core.collectives import gather_objects
+from ..core.plan import Plan
 from ..launch import World, set_timeout
 from ..randomness import rng_state, seed_generators, seed_of, set_rng_state
 from ..rendezvous import alike, apart, from_rank_zero
@@ -28,9 +29,6 @@ from ..settings import flat
 from ..state import Best, TrainState, local
 from . import weights
 from .directory import CheckpointError, Directory, lock, read, rest_of, told, write
-
-if TYPE_CHECKING:
-    from ..core.plan import Plan
 
 
 def _plain(config: Config) -> dict[str, Any]:
