@@ -330,7 +330,7 @@ def nll_sum(mu: Tensor, logvar: Tensor | None, y: Tensor) -> Tensor:
     return 0.5 * (squared if logvar is None else squared * torch.exp(-logvar) + logvar).sum()
 
 
-def mlp(widths: Sequence[int]) -> nn.Sequential:
-    """Linear layers of these widths with ReLU between them."""
-    layers = [each for inputs, outputs in pairwise(widths) for each in (nn.Linear(inputs, outputs), nn.ReLU())]
+def mlp(widths: Sequence[int], activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
+    """Linear layers of these widths with activations between them."""
+    layers = [each for inputs, outputs in pairwise(widths) for each in (nn.Linear(inputs, outputs), activation())]
     return nn.Sequential(*layers[:-1])

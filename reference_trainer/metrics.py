@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,13 +22,11 @@ from torch import Tensor
 from .config import Config, ConfigError
 from .core.collectives import broadcast_object, gather_objects, sum_reducer
 from .core.plan import Plan
+from .core.step import StepResult
 from .launch import World
 from .monitor.records import Heartbeat, RankLog
 from .progress import shown, table
 from .rendezvous import from_rank_zero
-
-if TYPE_CHECKING:
-    from .core.step import StepResult
 
 
 class Means(NamedTuple):
@@ -86,35 +84,31 @@ def _sum(values: list[Tensor], taken: Tensor | None) -> Tensor:
 
 class RunLog:
     """All that a run writes beside its weights, each rank into files of its own; used as a context. Local but for
-    ``start`` and ``interval``. doing: something between steps, for those who watch: "evaluating", "saving"."""
+    ``interval`` and making one, which tells configuration and plan. step: where the run begins. doing: something
+    between steps, for those who watch: "evaluating", "saving"."""
 
-    def __init__(self, folder: Path, plan: Plan, world: World, heartbeat: Heartbeat, step: int = 0) -> None:
+    def __init__(self, folder: Path, config: Config, plan: Plan, world: World, *, step: int = 0) -> None:
         self.folder, self.world, self.total = folder, world, plan.optimizer_steps
-        self._batch = plan.effective_batch_size
-        self._lines, self._heartbeat, self.doing = RankLog(folder, world.rank), heartbeat, heartbeat.doing
+        self._batch, self._lines = plan.effective_batch_size, RankLog(folder, world.rank)
         self._interval, self._lr, self._step, self._stopped = Interval(world), math.nan, step, ""
-        self.event("start", pid=os.getpid(), launcher=world.launcher, **place(world))
-        self.event("plan", **dataclasses.asdict(plan))
-
-    @classmethod
-    def start(cls, config: Config, plan: Plan, world: World, *, folder: Path | None = None, step: int = 0) -> RunLog:
-        """Writes the configuration and prints the plan, on rank zero. step: where it begins. Collective: every rank."""
-        folder = folder or run_folder(config, world)
         places = gather_objects(place(world), world.group)
         # By rank zero's clock: it tells the ranks of this start from files that an earlier one has left.
         started = broadcast_object(round(time.time(), 3), world.group)
-        of: dict[str, Any] = {"started": started, "total": plan.optimizer_steps, "step": step}
-        log = cls(folder, plan, world, Heartbeat(folder, world, config.log.heartbeat, **of), step)
+        of: dict[str, Any] = {"started": started, "total": self.total, "step": step}
+        self._heartbeat = Heartbeat(folder, world, config.log.heartbeat, **of)
+        self.doing = self._heartbeat.doing
+        self.event("start", pid=os.getpid(), launcher=world.launcher, **place(world))
+        self.event("plan", **dataclasses.asdict(plan))
         if world.is_main:
             written = json.dumps(dataclasses.asdict(config), indent=2, ensure_ascii=False)
             (folder / "config.json").write_text(written + "\n", encoding="utf-8")
-        log.show(f"run directory {folder} ({world_in_words(world)})")
+        self.show(f"run directory {folder} ({world_in_words(world)})")
         if world.size > 1:
-            log.show(told_places(places))
-        log.show(table(plan))
+            self.show(told_places(places))
+        self.show(table(plan))
         if len(names := sorted({each["device_name"] for each in places})) > 1:
-            log.tell("warning", f"ranks have different devices, {' and '.join(names)}: each step waits for the slowest")
-        return log
+            many = " and ".join(names)
+            self.tell("warning", f"ranks have different devices, {many}: each step waits for the slowest")
 
     def add(self, result: StepResult, *, lr: float) -> None:
         """Takes in a step. lr: the learning rate that it was made with."""

@@ -30,7 +30,7 @@ def evaluate(
     world: World,
     batch_size: int,
     precision: Precision = FLOAT32,
-    interrupted: Callable[[], bool] = lambda: False,
+    interrupted: Callable[[], object] = lambda: False,
     together: bool = False,
 ) -> dict[str, float]:
     """Means of the objective's metrics over what it counts, each sample of ``source`` once. Collective: every rank.

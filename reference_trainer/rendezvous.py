@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib import resources
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -19,14 +19,11 @@ from .config import ConfigError, DistConfig
 from .core.collectives import broadcast_object, gather_objects
 from .launch import Launch, LaunchError, World
 
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
-
 T = TypeVar("T")
 _starts = itertools.count()  # Groups started by this process; all ranks have the same number.
 
 
-def start(launch: Launch, wanted: str, config: DistConfig) -> tuple[torch.device, ProcessGroup | None]:
+def start(launch: Launch, wanted: str, config: DistConfig) -> tuple[torch.device, dist.ProcessGroup | None]:
     """This rank's device, and the default group over all ranks, none for one. ``LaunchError``. Collective.
 
     wanted: "auto", "cpu" or "cuda".

@@ -100,7 +100,7 @@ class Trainer:
             if world.is_main:
                 state.objective.begin(folder)
             with (
-                RunLog.start(config, self.plan, world, folder=folder, step=state.step) as log,
+                RunLog(folder, config, self.plan, world, step=state.step) as log,
                 profiled(config.profile, folder / "profile", world, log.show) as profiled_step,
             ):
                 self.gate.tell, self.tell = partial(log.tell, "warning"), partial(log.tell, "note")
@@ -196,11 +196,11 @@ class Trainer:
         """The objective's metrics on a source, with the averaged weights; where it is ``stopped`` then, on a part."""
         state = self.state
         self.gate.settle()
-        how: dict[str, Any] = {"batch_size": self.config.eval_batch, "precision": self.precision}
         # Forward passes of a sharded model are collective: all make as many, and all stop at the same.
-        told = lambda: bool(self.stop.agree() if self.sharded else self.stop.received)  # noqa: E731
+        interrupted = self.stop.agree if self.sharded else lambda: self.stop.received
+        how: dict[str, Any] = {"batch_size": self.config.eval_batch, "precision": self.precision}
+        how |= {"interrupted": interrupted, "together": self.sharded}
         with state.ema.swapped(state.objective.module) if state.ema else nullcontext():
-            how |= {"interrupted": told, "together": self.sharded}
             found = evaluate(state.objective, source, world=self.world, **how)
         self.stopped = self.stopped or self.stop.agree()
         return found

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimi
 
 from ..config import Config
 from ..core.collectives import gather_objects
+from ..core.plan import Plan
 from ..launch import World, set_timeout
 from ..randomness import rng_state, seed_generators, seed_of, set_rng_state
 from ..rendezvous import alike, apart, from_rank_zero
@@ -28,9 +29,6 @@ from ..settings import flat
 from ..state import Best, TrainState, local
 from . import weights
 from .directory import CheckpointError, Directory, lock, read, rest_of, told, write
-
-if TYPE_CHECKING:
-    from ..core.plan import Plan
 
 
 def _plain(config: Config) -> dict[str, Any]:
@@ -70,19 +68,17 @@ class RunCheckpoints:
 
         to_train: on the samples that it was trained on, in their order; ``CheckpointError`` where they are others.
         """
-        path, source = self.directory.first_whole(self.config.checkpoint.resume, self.world, self._say), Path()
-        rest: dict[str, Any] = {}
-        if path is not None:
-            rest = rest_of(path)
-            with alike(self.world, CheckpointError):
-                self._compare(rest, path, to_train)
-            self.base = rest.get("base")
-        elif self.config.checkpoint.init_from:
-            source = Path(self.config.checkpoint.init_from)
-        if self.base or source != Path():
-            self._initialise(state, source)
+        path = self.directory.first_whole(self.config.checkpoint.resume, self.world, self._say)
         if path is None:
+            if self.config.checkpoint.init_from:
+                self._initialise(state, Path(self.config.checkpoint.init_from))
             return None
+        rest = rest_of(path)
+        with alike(self.world, CheckpointError):
+            self._compare(rest, path, to_train)
+        self.base = rest.get("base")
+        if self.base:
+            self._initialise(state, Path(self.base["path"]))
         self._restore(state, path, rest)
         self._say(f"resumed from {path}, after step {state.step} of {self.plan.optimizer_steps}")
         with alike(self.world, CheckpointError), told(self.directory.folder, "cannot be tidied"):
@@ -186,7 +182,7 @@ class RunCheckpoints:
         set_model_state_dict(module, found, options=options)
         if state.ema is not None:
             state.ema.reset(module)
-        self._say(f"weights from {base['path'] if base else source}")
+        self._say(f"weights from {source}")
 
     def _restore(self, state: TrainState, path: Path, rest: dict[str, Any]) -> None:
         rank, size, saved = self.world.rank, self.world.size, rest["rng"]

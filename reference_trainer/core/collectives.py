@@ -8,26 +8,22 @@ must call it, in the same order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
-
 WORLD: Literal["world"] = "world"
-Group: TypeAlias = Any  # ProcessGroup | Literal["world"] | None
+Group: TypeAlias = "dist.ProcessGroup | Literal['world'] | None"
 
 T = TypeVar("T")
 
 
-def process_group(group: Group = WORLD) -> ProcessGroup | None:
+def process_group(group: Group = WORLD) -> dist.ProcessGroup | None:
     """The group that is meant; None for this process alone. Local."""
-    if group != WORLD:
-        given: ProcessGroup | None = group
-        return given
+    if not isinstance(group, str):
+        return group
     return dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
 
 
@@ -35,19 +31,19 @@ class _AllGather(torch.autograd.Function):
     """Concatenates the ranks' rows. The gradient of a rank's rows is the sum of what all ranks ask of them."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, group: ProcessGroup) -> Tensor:
-        ctx.group, rank = group, dist.get_rank(group)
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
         lengths = [torch.empty(1, dtype=torch.int64, device=x.device) for _ in range(dist.get_world_size(group))]
         dist.all_gather(lengths, torch.tensor([len(x)], device=x.device), group=group)
-        ctx.rows = [int(length) for length in lengths]
-        ctx.first = sum(ctx.rows[:rank])
+        sizes = [int(length) for length in lengths]
+        first = sum(sizes[: dist.get_rank(group)])
         # Backends send equal sizes only: all are filled up to the longest.
-        padded = x.new_zeros(max(ctx.rows), *x.shape[1:])
+        padded = x.new_zeros(max(sizes), *x.shape[1:])
         padded[: len(x)] = x
-        parts = [torch.empty_like(padded) for _ in ctx.rows]
+        parts = [torch.empty_like(padded) for _ in sizes]
         dist.all_gather(parts, padded, group=group)
-        ctx.own = slice(ctx.first, ctx.first + len(x))
-        return torch.cat([part[:rows] for part, rows in zip(parts, ctx.rows, strict=True)])
+        ctx.own = slice(first, first + len(x))
+        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:

@@ -96,18 +96,13 @@ def keyed_order(count: int, *, seed: int, tag: str, step: int = 0) -> Tensor:
 
 
 class _Fetched(Dataset[Batch]):
-    """A source as the loader wants it: it gets a whole request at once."""
+    """A source as the loader wants it: it gets a whole request at once, and gives what needs no collation."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
 
-    def __getitems__(self, request: Request) -> Batch:
+    def __getitem__(self, request: Request) -> Batch:
         return Batch(request.index, request.epoch, request.step, self.source.fetch(request.index, request.epoch))
-
-
-def _as_it_is(batch: Batch) -> Batch:
-    """Collation: there is nothing left to collate."""
-    return batch
 
 
 def loader(
@@ -124,8 +119,8 @@ def loader(
     """
     return DataLoader(
         _Fetched(source),
-        batch_sampler=sampler,
-        collate_fn=_as_it_is,
+        sampler=sampler,
+        batch_size=None,
         num_workers=workers,
         pin_memory=pin_memory,
         generator=torch.Generator().manual_seed(seed_of(sampler.seed, "loader")),

@@ -15,11 +15,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import torch
     from torch.distributed import ProcessGroup
-
 
 T = TypeVar("T", bound="World")
 _TORCHRUN = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
@@ -90,9 +87,7 @@ class World:
     def __enter__(self: T) -> T:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         """Ends the group in order. After an exception it is left to the end of the process: others may be in a
         collective that this rank will never join, and the traceback still holds the model."""
         if kind is None and self.owned:

@@ -153,14 +153,11 @@ class Heartbeat:
         self.path, self.interval, self._device = status_path(folder, world.rank), interval, world.device
         self._eta, self._process = Eta(total, step), psutil.Process()
         self._process.cpu_percent()  # later calls count from here
-        self._head = {
+        self.said: dict[str, Any] = {
             "version": 1, "rank": world.rank, "world_size": world.size, "host": socket.gethostname(),
             "pid": os.getpid(), "device": str(world.device), "launcher": world.launcher, "started": started,
-            "interval": interval, "total": self._eta.total,
-        }  # fmt: skip
-        self.said: dict[str, Any] = {
-            "state": "starting", "message": "", "metrics": {}, "lr": None, "samples_per_second": None,
-            "evaluations": {},
+            "interval": interval, "total": total, "state": "starting", "message": "", "metrics": {}, "lr": None,
+            "samples_per_second": None, "evaluations": {},
         }  # fmt: skip
         """Replaced as a whole, never changed: the thread reads it at any moment."""
         self._began = time.monotonic()
@@ -213,7 +210,7 @@ class Heartbeat:
         beside = self.path.with_name(f".{self.path.name}")
         try:
             used = usage(self._process, self._device)
-            beside.write_bytes(as_json({**self._head, **said, **times, **steps, "usage": used}))
+            beside.write_bytes(as_json({**said, **times, **steps, "usage": used}))
             os.replace(beside, self.path)
         except OSError as error:  # the run is worth more than its status: it goes on, and looks stale
             if not self._told:

@@ -6,11 +6,12 @@ rebinding). No address is a file.
 
 from __future__ import annotations
 
+import functools
 import html
-import json
+import math
 import re
-import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 
 from ..core import ConfigError
 from .reading import read_run, shown
-from .records import as_json, log_path, numbers, read_log
+from .records import as_json, log_path, read_log
 
 _NAMES = ("127.0.0.1", "localhost", "[::1]")
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">
@@ -30,56 +31,40 @@ WIDTH, HEIGHT = 640, 160
 _FINEST = 2 * WIDTH  # Points; of more the eye sees none.
 
 
-class Curve:
-    """The losses that rank zero of a run logs; each look reads on where the last one ended."""
+@functools.lru_cache(64)
+def losses(path: Path, size: int) -> list[tuple[int, float]]:
+    """Step and loss of each interval in a log, read when its size is another one than at the last look. Local.
 
-    def __init__(self, folder: Path) -> None:
-        self.path = log_path(folder, 0)
-        self.points: list[tuple[int, float]] = []
-        self._end = 0
+    A run that goes on from an earlier step has that part anew.
+    """
+    points: list[tuple[int, float]] = []
+    for record in read_log(path):
+        with suppress(KeyError, TypeError, ValueError):
+            if record["kind"] == "interval":
+                step, loss = int(record["step"]), float(record["metrics"]["loss"])
+                while points and points[-1][0] >= step:
+                    points.pop()
+                points += [(step, loss)] * math.isfinite(loss)
+    return points
 
-    def read(self) -> None:
-        """Takes in the whole lines that have come. A run that goes on from an earlier step draws that part anew."""
-        if not self.path.is_file():
-            return
-        with open(self.path, "rb") as file:
-            if file.seek(0, 2) < self._end:  # another run writes here
-                self.points, self._end = [], 0
-            file.seek(self._end)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self._end += len(line)
-                if b'"interval"' in line:
-                    self._add(line)
 
-    def _add(self, line: bytes) -> None:
-        try:
-            record = numbers(json.loads(line))
-            step, loss = int(record["step"]), float(record["metrics"]["loss"])
-        except (ValueError, TypeError, KeyError):
-            return
-        while self.points and self.points[-1][0] >= step:
-            self.points.pop()
-        if abs(loss) < float("inf"):
-            self.points.append((step, loss))
-
-    def svg(self) -> str:
-        """The picture; empty where there is no line to draw yet."""
-        shown = self.points[:: 1 + len(self.points) // _FINEST]
-        if len(shown) < 2:
-            return ""
-        shown[-1] = self.points[-1]
-        first, last = shown[0][0], shown[-1][0]
-        low, high = min(loss for _, loss in shown), max(loss for _, loss in shown)
-        across, up = WIDTH / (last - first), HEIGHT / ((high - low) or 1.0)
-        line = " ".join(f"{(step - first) * across:.1f},{HEIGHT - (loss - low) * up:.1f}" for step, loss in shown)
-        said = f"loss {high:.4g} to {low:.4g}, steps {first:,} to {last:,}; now {shown[-1][1]:.4g}"
-        drawn = f'<polyline points="{line}" fill="none" stroke="currentColor" vector-effect="non-scaling-stroke"/>'
-        box = f'viewBox="0 -2 {WIDTH} {HEIGHT + 4}" preserveAspectRatio="none"'
-        style = f"width:100%;max-width:{WIDTH}px;height:{HEIGHT}px;display:block"
-        picture = f'<svg {box} style="{style}" role="img" aria-label="{said}">{drawn}</svg>'
-        return f'<figure style="margin:1em 0">{picture}<figcaption>{said}</figcaption></figure>'
+def curve(folder: Path) -> str:
+    """The losses that rank zero of a run has logged, as a picture; empty where there is no line to draw yet. Local."""
+    path = log_path(folder, 0)
+    points = losses(path, path.stat().st_size) if path.is_file() else []
+    if len(points) < 2:
+        return ""
+    shown = [*points[: -1 : 1 + len(points) // _FINEST], points[-1]]
+    first, last = shown[0][0], shown[-1][0]
+    low, high = min(loss for _, loss in shown), max(loss for _, loss in shown)
+    across, up = WIDTH / (last - first), HEIGHT / ((high - low) or 1.0)
+    line = " ".join(f"{(step - first) * across:.1f},{HEIGHT - (loss - low) * up:.1f}" for step, loss in shown)
+    said = f"loss {high:.4g} to {low:.4g}, steps {first:,} to {last:,}; now {shown[-1][1]:.4g}"
+    drawn = f'<polyline points="{line}" fill="none" stroke="currentColor" vector-effect="non-scaling-stroke"/>'
+    box = f'viewBox="0 -2 {WIDTH} {HEIGHT + 4}" preserveAspectRatio="none"'
+    style = f"width:100%;max-width:{WIDTH}px;height:{HEIGHT}px;display:block"
+    picture = f'<svg {box} style="{style}" role="img" aria-label="{said}">{drawn}</svg>'
+    return f'<figure style="margin:1em 0">{picture}<figcaption>{said}</figcaption></figure>'
 
 
 class MonitorServer(ThreadingHTTPServer):
@@ -89,17 +74,11 @@ class MonitorServer(ThreadingHTTPServer):
 
     def __init__(self, *folders: Path, host: str = "127.0.0.1", port: int = 0, allow_host: Sequence[str] = ()) -> None:
         self.names = (*_NAMES, *map(str.lower, allow_host))
-        lock = threading.Lock()
-        curves = [Curve(folder) for folder in folders]
 
         def page() -> bytes:
             runs = [read_run(folder) for folder in folders]
-            with lock:
-                for curve in curves:
-                    curve.read()
-                pictures = [curve.svg() for curve in curves]
             title = ", ".join(f"{each['name']} {each['state']}" for each in runs)
-            parts = [_RUN.format(html.escape(shown(run)), picture) for run, picture in zip(runs, pictures, strict=True)]
+            parts = [_RUN.format(html.escape(shown(run)), curve(at)) for run, at in zip(runs, folders, strict=True)]
             return _PAGE.format(html.escape(title), "".join(parts)).encode()
 
         page()

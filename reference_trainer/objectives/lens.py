@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from ..config import Config, LensConfig
 from ..core.objective import Batch, Forward, Loss, Objective
+from ..estimator import mlp
 from ..launch import World
 from ..sources import build_data
 from .classifier import Classifier, frozen
@@ -45,8 +46,8 @@ class Lens(nn.Module):
         self.register_buffer("mean", seen.mean(0))
         self.register_buffer("scale", seen.var(0, correction=0).mean().sqrt())
         width = seen.shape[1]
-        self.encoder = _mlp(width, config.hidden, config.code)
-        self.decoder = _mlp(config.code, config.hidden, width)
+        self.encoder = mlp([width, config.hidden, config.code], nn.GELU)
+        self.decoder = mlp([config.code, config.hidden, width], nn.GELU)
         self.frozen = ["backbone", *(part for part in _PARTS if part not in config.train)]
         for part in self.frozen:
             getattr(self, part).requires_grad_(False)
@@ -110,7 +111,3 @@ class ConsistencyLens(Objective):
 
     def blocks(self) -> list[nn.Module]:
         return [self.module.encoder, self.module.decoder]
-
-
-def _mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))

@@ -118,7 +118,7 @@ def test_a_full_disk_is_told_in_one_line(tmp_path):
     (folder / "rank00000.jsonl").symlink_to("/dev/full")
     plan = Trainer(CONFIG, World()).plan
     with pytest.raises(ConfigError, match=r"rank00000.jsonl cannot be written: No space left on device; free space"):
-        RunLog.start(Config(run_dir=str(tmp_path / "run")), plan, World())
+        RunLog(tmp_path / "run", Config(), plan, World())
 
 
 def test_a_rank_that_lost_its_peer_tells_the_one_that_died(tmp_path):

@@ -28,7 +28,7 @@ def test_ranks_that_are_alike_share_a_line():
 def test_mixed_devices_are_warned_about(monkeypatch, tmp_path, capfd):
     plan = Plan.make(samples=100, world_size=2, batch_size=4, steps=40)
     monkeypatch.setattr(metrics, "gather_objects", lambda mine, _: [gpu(), gpu(name="A100"), gpu()])
-    RunLog.start(Config(), plan, World(size=3), folder=tmp_path)
+    RunLog(tmp_path, Config(), plan, World(size=3))
     told = "ranks have different devices, A100 and H100: each step waits for the slowest"
     assert told in capfd.readouterr().err
     assert [each["message"] for each in read_log(log_path(tmp_path, 0)) if each["event"] == "warning"] == [told]
@@ -42,7 +42,7 @@ def test_a_cpu_rank_tells_its_cores_and_the_memory_of_its_machine():
 @pytest.mark.world_size(2)
 def test_a_run_of_several_ranks_writes_where_each_is(world, tmp_path, monkeypatch):
     plan = Plan.make(samples=100, world_size=world.size, batch_size=4, steps=40)
-    with RunLog.start(Config(run_dir=str(tmp_path / "run")), plan, World.current()) as log:
+    with RunLog(tmp_path / "run", Config(), plan, World.current()) as log:
         log.tell("note", "said once")
         log.weights(6, "ab" * 32)
     start, *rest = read_log(log_path(tmp_path / "run", world.rank))
@@ -61,5 +61,5 @@ def test_places_are_shown_by_rank_zero_of_several_and_of_one_none(monkeypatch, t
         monkeypatch.setattr(metrics, "gather_objects", lambda mine, _: [mine, mine])
         world = World(rank=rank, size=size)
         (tmp_path / "run").mkdir(exist_ok=True)
-        RunLog.start(Config(), plan, world, folder=tmp_path / "run")
+        RunLog(tmp_path / "run", Config(), plan, world)
         assert capfd.readouterr().err.count("rank 0, 1: ") == count

@@ -16,12 +16,17 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from reference_trainer.config import CheckpointConfig, Config, ConfigError  # noqa: E402
 from reference_trainer.core.plan import Plan  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
-from reference_trainer.metrics import Interval, RunLog  # noqa: E402
-from reference_trainer.monitor.records import VERSION, Heartbeat, RankLog, log_path, read_log  # noqa: E402
+from reference_trainer.metrics import Interval, RunLog, run_folder  # noqa: E402
+from reference_trainer.monitor.records import VERSION, RankLog, log_path, read_log  # noqa: E402
 
 pytestmark = pytest.mark.runtime
 
 PLAN = Plan.make(samples=100, world_size=1, batch_size=4, steps=40)
+
+
+def started(config, world):
+    """The log of a run in the folder that the configuration says."""
+    return RunLog(run_folder(config, world), config, PLAN, world)
 
 
 def result(sums, total, values=None, grad_norm=0.0):
@@ -124,7 +129,7 @@ def test_a_last_line_that_a_kill_cut_off_is_left_out(tmp_path):
 @pytest.mark.world_size(2)
 def test_ranks_write_the_same_means_into_one_folder(world, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with RunLog.start(Config(), PLAN, World.current()) as log:
+    with started(Config(), World.current()) as log:
         for step in range(2):
             log.add(result({"loss": torch.tensor(float(world.rank))}, torch.tensor(2.0)), lr=0.1 * (step + 1))
         assert log.interval(2) == {"loss": 0.5, "grad_norm": 0.0}
@@ -155,21 +160,21 @@ def test_ranks_write_the_same_means_into_one_folder(world, tmp_path, monkeypatch
 def test_a_folder_that_cannot_be_made_is_refused_on_every_rank(world, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be made: Not a directory"):
-        RunLog.start(Config(run_dir=str(tmp_path / "file" / "run")), PLAN, World.current())
+        started(Config(run_dir=str(tmp_path / "file" / "run")), World.current())
     (tmp_path / "old" / "metrics").mkdir(parents=True, exist_ok=True)
     with pytest.raises(ConfigError, match="holds a run already"):
         anew = CheckpointConfig(resume="none")
-        RunLog.start(Config(run_dir=str(tmp_path / "old"), checkpoint=anew), PLAN, World.current())
+        started(Config(run_dir=str(tmp_path / "old"), checkpoint=anew), World.current())
 
 
 def test_runs_of_one_second_get_folders_of_their_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    folders = {RunLog.start(Config(), PLAN, World()).folder for _ in range(3)}
+    folders = {started(Config(), World()).folder for _ in range(3)}
     assert len(folders) == 3
 
 
 def test_an_exception_is_written_and_passed_on(tmp_path):
-    with pytest.raises(KeyError), RunLog.start(Config(run_dir=str(tmp_path / "run")), PLAN, World()):
+    with pytest.raises(KeyError), started(Config(run_dir=str(tmp_path / "run")), World()):
         raise KeyError("why")
     last = list(read_log(log_path(tmp_path / "run", 0)))[-1]
     assert (last["event"], last["type"], last["message"]) == ("error", "KeyError", "'why'")
@@ -178,10 +183,10 @@ def test_an_exception_is_written_and_passed_on(tmp_path):
 def test_progress_is_a_line_an_interval_of_rank_zero(tmp_path, capsys):
     for rank in range(2):
         world = World(rank=rank)
-        log = RunLog(tmp_path, PLAN, world, Heartbeat(tmp_path, world, 0, started=0.0, total=40))
+        log = RunLog(tmp_path, Config(), PLAN, world)
         log.add(result({"loss": torch.tensor(5.0), "accuracy": torch.tensor(2.0)}, 4), lr=0.001)
         log.interval(20)
         log.evaluation(20, "test", {"loss": 2.5})
-    shown = capsys.readouterr().err.splitlines()
+    shown = [line for line in capsys.readouterr().err.splitlines() if line.startswith("step ")]
     assert shown[0].startswith("step 20/40  loss 1.25  accuracy 0.5  grad_norm 0  lr 0.001  ")
     assert shown[1:] == ["step 20/40  test: loss 2.5"]
