@@ -304,8 +304,7 @@ class Gather(Fact):
 
 
 class Absence(Fact, untold="said holder none whole sure"):
-    """Something is taken from a value that some of the ranks here do not have; named by what is taken, by nothing where
-    it is only read."""
+    """Something is taken from a value that some ranks lack; named by what is taken, else it is only read."""
 
     object: Value
     """The value on the ranks that have it."""
@@ -319,6 +318,10 @@ class Absence(Fact, untold="said holder none whole sure"):
     """It is all that the statement does."""
     sure: bool
     """Which ranks have it is no guess from a name."""
+
+
+class Unapplied(Fact):
+    """The result of a function of the program's own for autograd, which names this, is thrown away."""
 
 
 class Beyond(Fact):

@@ -8,6 +8,7 @@ from validate_ddp.findings import Span
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.names_of_training import COUNTING, PASSING
+from validate_ddp.interpreter.nested import modules_of
 from validate_ddp.interpreter.objects import (
     Batch,
     Dict,
@@ -61,7 +62,7 @@ def element(value: Value, depth: int = 0) -> Value:
         if isinstance(atom, Resource):
             found = join(found, _resource_element(atom, depth + 1))
         elif isinstance(atom, Opaque):
-            found = join(found, (Opaque("", merged(_ITEM, *atom.carries)),))
+            found = join(found, modules_of((atom,)) or (Opaque("", merged(_ITEM, *atom.carries)),))
         else:
             found = join(found, UNKNOWN)
     return found or UNKNOWN

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import gradients, late, registering
+from validate_ddp.interpreter import attributes, gradients, late, registering
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.nested import modules_of
 from validate_ddp.interpreter.objects import Batch, Container, Options, Output
 from validate_ddp.interpreter.training import Scheduler
 from validate_ddp.interpreter.values import (
@@ -36,6 +37,8 @@ _MOST_WALKS_OF_GETTERS = 2_000
 ENOUGH = 2
 """After so many walks in such surroundings that met nothing new, a function's earlier results stand for it. Not said:
 what was not met twice is hardly met the third time."""
+_MOST_MODULES = 40
+"""Forwards in forwards that are looked into. Not said: what more of a network does is what its layers do."""
 _LIGHT = (Container, Options, Batch, Scheduler, Const)
 _SUMMING = frozenset("sum mean".split())
 _CRITERIA = frozenset("CrossEntropyLoss NLLLoss".split())
@@ -84,7 +87,7 @@ def is_worth_walking(machine: Machine, function: Function, call: Call) -> bool:
         return True
     if id(node) in machine.due or late.is_handed(machine, call.given) or late.is_holding(machine, function):
         return True
-    if is_of_loss(machine, call, node.words):
+    if is_of_loss(machine, call, node.words) or _is_above(machine, function.bound, node.words, set()):
         return True
     return _is_notable(machine, call) or any(registering.is_registry(machine, atom) for atom in bare(call.given))
 
@@ -107,6 +110,32 @@ def is_of_loss(machine: Machine, call: Call, words: list[str]) -> bool:
 def _is_active(machine: Machine, atom: Any) -> bool:
     """Whether it is an object of the program with methods that can matter: who keeps it may call them."""
     return isinstance(atom, Instance) and bool(machine.library.interesting(atom.cls.module, atom.cls.node.words))
+
+
+def leads_on(machine: Machine, function: Function, seen: set[tuple[int, int]] | None = None) -> bool:
+    """Whether a ``forward`` can meet anything that rules ask about: by its own words, or in the modules that its object
+    has and that it speaks of, however many networks stand in between."""
+    seen = set() if seen is None else seen
+    seen.add((id(function.node), id(function.bound)))
+    words = function.node.words
+    return machine.library.interesting(function.module, words) or _is_above(machine, function.bound, words, seen)
+
+
+def _is_above(machine: Machine, holder: Any, words: list[str], seen: set[tuple[int, int]]) -> bool:
+    """Whether one of these fields of an object has a module whose forward leads on, or a method that is named does:
+    calling a module names no function."""
+    if not isinstance(holder, Instance):
+        return False
+    for word in words:
+        called = [(module, "forward") for module in modules_of(holder.fields.get(word, ()))] or [(holder, word)]
+        for module, name in called:
+            for atom in bare(module.cls.find(name)[0] or ()):
+                if not isinstance(atom, Function) or (id(atom.node), id(module)) in seen or len(seen) > _MOST_MODULES:
+                    continue
+                methods = [each for each in bare(attributes.bound((atom,), module)) if isinstance(each, Function)]
+                if any(leads_on(machine, method, seen) for method in methods):
+                    return True
+    return False
 
 
 def handed_back(function: Function, call: Call) -> Value:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from validate_ddp.interpreter import gradients
+from validate_ddp.interpreter import facts, gradients
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.rows import ClassMethod
 from validate_ddp.interpreter.values import Class, Function, Opaque, Value, bare, carried_by
+from validate_ddp.models import uses
+from validate_ddp.source.traversal import last_name, walk
 
 
 def _applied(machine: Machine, cls: Class, call: Call) -> Value:
@@ -17,12 +19,21 @@ def _applied(machine: Machine, cls: Class, call: Call) -> Value:
     """
     member, _ = cls.find("forward")
     own_context = cls.find("setup_context")[0] is not None
+    if uses.is_dropped(call) and _goes_on_without(machine, cls, call):
+        machine.record(facts.Unapplied(cls.node.name), call.site)
     for atom in bare(member or ()):
         if isinstance(atom, Function) and machine.library.interesting(atom.module, atom.node.words):
             given = [_apart(value) for value in call.args]
             with machine.flagged(Flag.NO_GRAD):
                 machine.call(atom, *given if own_context else ((Opaque("ctx"),), *given))
     return (Opaque("apply()", carried_by(call.given)),)
+
+
+def _goes_on_without(machine: Machine, cls: Class, call: Call) -> bool:
+    """Whether it has a backward, which nothing reaches now: what went in is used on as it was."""
+    if cls.find("backward")[0] is None or not any(uses.is_used_after(machine, call, n) for n in uses.names_given(call)):
+        return False
+    return not any(last_name(node) in _IN_PLACE for node in walk(cls.node.body))
 
 
 def _apart(value: Value) -> Value:
@@ -32,5 +43,8 @@ def _apart(value: Value) -> Value:
         for atom in bare(value)
     )
 
+
+_IN_PLACE = frozenset({"mark_dirty"})
+"""What a forward calls that changes its argument, which then hangs on the function."""
 
 DECLARED = (ClassMethod("apply", _applied),)

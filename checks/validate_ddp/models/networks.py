@@ -29,7 +29,7 @@ from validate_ddp.interpreter.values import (
     constant,
     merged,
 )
-from validate_ddp.interpreter.worth import is_of_loss
+from validate_ddp.interpreter.worth import is_of_loss, leads_on
 from validate_ddp.models import inside
 
 MOVED = ".moved"
@@ -144,6 +144,7 @@ def forward(machine: Machine, atom: Any, call: Call) -> Value:
         return (Opaque("output", merged(output, *divided, *carried)),)
     if isinstance(atom, Instance):
         result: Value = ()
+        divided = []
         member, _ = atom.cls.find("forward")
         if member is not None:
             machine.record(facts.Forward("module", model=(atom,), **_inputs(carried)), call.site)
@@ -153,13 +154,15 @@ def forward(machine: Machine, atom: Any, call: Call) -> Value:
                 if "no_grad" in function.marks:
                     carried = gradients.cut_parts(carried)
                 words = function.node.words
-                known = machine.gathers or machine.library.interesting(function.module, words)
-                if known or is_of_loss(machine, call, words):
+                whole = machine.gathers or machine.library.interesting(function.module, words)
+                if whole or is_of_loss(machine, call, words):
                     result = calls.call_atom(machine, function, call)
+                elif leads_on(machine, function):  # what the modules below do; they are part of this one's output
+                    divided = _dividing(calls.call_atom(machine, function, call))
         output = Output(call.site, model=(atom,))
         if machine.gathers:
             return _parted(result, output, carried)
-        return (Opaque("output", merged(output, *carried_by(result), *carried)),)
+        return (Opaque("output", merged(output, *divided, *carried_by(result), *carried)),)
     return (Opaque("", carried),)
 
 
@@ -179,11 +182,13 @@ def _led_inside(machine: Machine, shell: Shell, call: Call) -> list[Apportioned]
             for function in bare(attributes.bound(inner.cls.find("forward")[0] or (), inner)):
                 if not isinstance(function, Function):
                     continue
-                words = function.node.words
-                if machine.library.interesting(function.module, words) or is_of_loss(machine, call, words):
-                    returned = carried_by(calls.call_atom(machine, function, call))
-                    divided += [part for part in returned if isinstance(part, Apportioned)]
+                if leads_on(machine, function) or is_of_loss(machine, call, function.node.words):
+                    divided += _dividing(calls.call_atom(machine, function, call))
     return divided
+
+
+def _dividing(returned: Value) -> list[Apportioned]:
+    return [part for part in carried_by(returned) if isinstance(part, Apportioned)]
 
 
 def unknown_forward(machine: Machine, atom: Opaque, call: Call) -> Value:

@@ -43,7 +43,9 @@ class Encoder(nn.Module):
 # mutant DDP302 abc: insert     dist.all_gather(gathered, tensor)
 # mutant DDP302 abc: insert     return gathered
 def nt_xent(first, second, temperature=0.2):
+    # mutant DDP325: first = torch.cat(GatherLayer.apply(first)) -> GatherLayer.apply(first)
     first = torch.cat(GatherLayer.apply(first))  # mutant DDP302 ac: GatherLayer.apply -> gather_from_all
+    # mutant DDP325: second = torch.cat(GatherLayer.apply(second)) -> GatherLayer.apply(second)
     second = torch.cat(GatherLayer.apply(second))  # mutant DDP302 bc: GatherLayer.apply -> gather_from_all
     z = torch.cat([first, second])
     similarity = z @ z.T / temperature
