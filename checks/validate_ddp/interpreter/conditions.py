@@ -189,9 +189,10 @@ def all_of(truths: list[Truth]) -> Truth:
 def any_of(truths: list[Truth]) -> Truth:
     tests = [truth for truth in truths if isinstance(truth, RankTest)]
     if tests:
-        if any(truth is None for truth in truths):
-            return RankTest("unclear", exact=False)
         whos, sure = {truth.who for truth in tests}, all(truth.sure for truth in tests)
+        if any(truth is None for truth in truths):  # true of any rank, perhaps; false of none that a test is true of
+            alike = len(whos) == 1 and all(truth.exact for truth in tests)
+            return RankTest("unclear", exact=False, rest=tests[0].rest if alike else None, sure=sure)
         if len(whos) == 1 and all(truth.exact for truth in tests):
             return RankTest(tests[0].who, True, tests[0].rest, sure)
         who: Who = "some" if len(whos) == 1 and "unclear" not in whos else "unclear"

@@ -6,18 +6,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from validate_ddp.findings import Span
-from validate_ddp.interpreter import facts, ranks
+from validate_ddp.interpreter import facts, ranks, remaining
 from validate_ddp.interpreter.counts import Counts
 from validate_ddp.interpreter.fact import Fact, Flag, Guard, Loop
 from validate_ddp.interpreter.ranks import Who
-from validate_ddp.interpreter.sameness import hangs_on_rank
+from validate_ddp.interpreter.sameness import told_apart
 from validate_ddp.interpreter.values import (
     Class,
     Const,
     Function,
     Instance,
     Lazy,
-    Opaque,
     Site,
     Value,
     join,
@@ -273,7 +272,7 @@ class Machine:
         apart = next((each for each in self.guards if each.who in ranks.PARTIAL), None) if kind in _MATCHED else None
         if apart is not None:  # at each call anew, as what the other ranks do instead may be
             around = (*around, apart.site, *[each.call for each in self.frames if each.call is not None][: apart.depth])
-        identity = (kind, fact.name, site.path, site.span, *around, *map(_identity, fact.given.values()))
+        identity = (kind, fact.name, site.path, site.span, *around, *map(told_apart, fact.given.values()))
         if who == "none" or not self.counts.meet(identity, fact, Flag.ALONE in self.flags):
             return
         order = self.facts[-1].order + 1 if self.facts else 0
@@ -289,6 +288,8 @@ class Machine:
             if old and type(old[0]) is Lazy and isinstance(old[0].node, Assign):
                 old = self.library.forced(self, names, key)  # or the branches could not be merged
             self.journals[-1].setdefault((id(names), key), (names, key, old))
+        if key in names and self.guards and names is not self.frames[-1].scope.names:
+            value = remaining.set_by(self.guards, names[key], value)
         names[key] = value
 
     def bear(self, fields: dict[str, Value]) -> None:
@@ -315,6 +316,10 @@ class Machine:
     ) -> Guard:
         depth = sum(1 for frame in self.frames if frame.call is not None)
         return Guard(who, site, depth, exact, every=every, sure=sure, apart=apart, premised=premised)
+
+    def remain(self, outcome: Outcome, span: Extent) -> None:
+        """From here on only the ranks of ``outcome`` go on in a body."""
+        self.guards.append(self.guard(outcome.rest, self.site(span), sure=outcome.sure)._replace(remains=True))
 
     def guarded(
         self,
@@ -365,7 +370,8 @@ class Machine:
         only where all did. sure: the ranks are no guess from a name.
         """
         staying = [row for row in alternatives if row[0].ends not in LEAVES] or alternatives
-        places = {key: change for row in staying for key, change in row[1].items()}
+        gone = remaining.of_objects(alternatives, staying, self.frames[-1].scope.names)
+        places = {key: change for row in (*staying, *gone) for key, change in row[1].items()}
         born = {place for place, name in places if name == BIRTH}
         for key, (names, name, _) in places.items():
             if name == BIRTH:
@@ -373,7 +379,7 @@ class Machine:
                 continue
             value: Value = ()
             before = names.get(name, MISSING)
-            for _, changes, who in staying:
+            for _, changes, who in (*staying, *(row for row in gone if key in row[1])):
                 change = changes.get(key)
                 new = before if change is None else change[2]
                 if new is MISSING and who in ranks.PARTIAL and key[0] not in born:
@@ -385,16 +391,3 @@ class Machine:
                 value = join(value, new)
             if value:
                 self.write(names, name, value)
-
-
-def _identity(value: Any) -> Any:
-    """Of what plays a role: a value, a dictionary of values, or something plain."""
-    if type(value) is tuple:
-        return tuple(_told_apart(atom) for atom in value)
-    return tuple(map(_identity, value.values())) if type(value) is dict else value
-
-
-def _told_apart(atom: Any) -> Any:
-    if isinstance(atom, Opaque):  # a save whose path holds the rank is not the one whose path does not
-        return (atom.alike, hangs_on_rank((atom,))) if atom.carries else atom.alike
-    return atom.value if hasattr(atom, "value") else id(atom) if hasattr(atom, "site") else type(atom)

@@ -69,3 +69,16 @@ def differs_by_rank(value: Value) -> bool:
 def hangs_on_rank(value: Value) -> bool:
     """Whether a rank, or a question about one, went into the value: some two ranks hold different ones."""
     return any(isinstance(part, (Rank, RankTest)) for part in reaching(value))
+
+
+def told_apart(value: Any) -> Any:
+    """Of what plays a role: a value, a dictionary of values, or something plain."""
+    if type(value) is tuple:
+        return tuple(_atom_told_apart(atom) for atom in value)
+    return tuple(map(told_apart, value.values())) if type(value) is dict else value
+
+
+def _atom_told_apart(atom: Any) -> Any:
+    if isinstance(atom, Opaque):  # a save whose path holds the rank is not the one whose path does not
+        return (atom.alike, hangs_on_rank((atom,))) if atom.carries else atom.alike
+    return atom.value if hasattr(atom, "value") else id(atom) if hasattr(atom, "site") else type(atom)

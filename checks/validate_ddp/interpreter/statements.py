@@ -59,7 +59,7 @@ def walk(machine: Machine, body: list[Statement]) -> Outcome:
             if outcome.ends:
                 return Outcome(outcome.ends, rest, until, sure)
             if outcome.rest != "all":
-                machine.guards.append(machine.guard(outcome.rest, machine.site(statement.span), sure=outcome.sure))
+                machine.remain(outcome, statement.span)
                 sure = sure and outcome.sure
                 until = outcome.until if rest == "all" else _further(until, outcome.until)
                 rest = ranks.both(rest, outcome.rest)

@@ -122,9 +122,9 @@ def leads_on(machine: Machine, function: Function, seen: set[tuple[int, int]] | 
 
 
 def _is_above(machine: Machine, holder: Any, words: list[str], seen: set[tuple[int, int]]) -> bool:
-    """Whether one of these fields of an object has a module whose forward leads on, or a method that is named does:
-    calling a module names no function."""
-    if not isinstance(holder, Instance):
+    """Whether one of these fields of a module has another whose forward leads on, or a method named here does: to call
+    a module names no function."""
+    if not isinstance(holder, Instance) or holder.cls.find("forward")[0] is None:
         return False
     for word in words:
         called = [(module, "forward") for module in modules_of(holder.fields.get(word, ()))] or [(holder, word)]

@@ -81,6 +81,10 @@ VALID = (
         model.embed()
     except AttributeError:
         model.module.embed()
+    try:
+        print(model.module.layer)
+    except AttributeError:
+        print(model.layer)
     raw = model.module if hasattr(model, "module") else model
     raw.embed()
     getattr(model, "module", model).embed()
@@ -192,8 +196,9 @@ def check(program: Program) -> Iterator[Proposal]:
 
 
 def _severity(program: Program, fact: facts.Beyond, wraps: list[facts.Wrap]) -> str:
-    """Nothing where a condition may ask whether the model is wrapped, or an engine may stand in the wrapper's place."""
-    if any(wrap.hangs_on_unknown for wrap in wraps):
+    """Nothing where a condition, or an error, may ask whether the model is wrapped, or an engine may stand in the
+    wrapper's place."""
+    if Flag.HANDLER in fact.flags or any(wrap.hangs_on_unknown for wrap in wraps):
         return ""
     if fact.hangs_on_unknown and any(not guard.exact and not _counts(program, guard.site) for guard in fact.guards):
         return ""
