@@ -131,16 +131,18 @@ PREFIX_HANDLED = Mention(
     case='state = {key.replace("module.", ""): value for key, value in state.items()}',
     otherwise="a state that is saved with the prefix on purpose counts as one that cannot be loaded",
 )
+_MORE_THAN_ONE = ("$", "{", "<", "N", "1:", *"23456789", *(f"1{digit}" for digit in range(10)))
+_STARTED = [f"nnodes{sign}{number}" for sign in "= " for number in _MORE_THAN_ONE]
 SEVERAL_NODES = Mention(
     "the script is meant for several nodes",
-    *('"RANK"', "'RANK'", "global_rank", "nnodes", "num_nodes", "node_rank", "NODE_RANK", "GROUP_RANK", "SLURM_"),
+    *('"RANK"', "'RANK'", "global_rank", "num_nodes", "node_rank", "NODE_RANK", "GROUP_RANK", "SLURM_"),
+    *("nnodes,", "nnodes:", "nnodes)", "nnodes]", ".nnodes", 'nnodes"', "nnodes'", *_STARTED),  # not `--nnodes=1`
     case='rank = int(os.environ["RANK"])',
     otherwise="a save on every node is only an advice",
 )
-_MORE_THAN_ONE = ("$", "{", "<", "N", "1:", *"23456789", *(f"1{digit}" for digit in range(10)))
 SEVERAL_STARTED = Mention(
     "a usage line starts the script on several nodes",
-    *(f"nnodes{sign}{number}" for sign in "= " for number in _MORE_THAN_ONE),
+    *_STARTED,
     case="# torchrun --nnodes=2 --nproc_per_node=8 train.py",
     otherwise="a local rank for a rank in a script for several nodes counts as one that may work",
 )

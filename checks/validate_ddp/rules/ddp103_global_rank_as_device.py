@@ -54,6 +54,15 @@ TELLING = Telling("each rank take the GPU of its local rank", once=True)
 HEAD = ""
 VALID = (
     """
+    from diffusers import DiffusionPipeline
+
+    class Drawing(DiffusionPipeline):
+        def __call__(self):
+            torch.cuda.set_device(self._execution_device)  # which no rank went into
+
+    Drawing(dist.get_rank())()
+    """,
+    """
     dist.init_process_group("nccl")
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     """,
