@@ -143,7 +143,7 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
         return (atom.cls,)
     if "*given" in atom.fields:
         return metrics.told(atom, name)
-    # What its constructor was given may be in any field of an object whose constructor was not walked:.
+    # What its constructor was given may be in any field of an object whose constructor was not walked.
     held = tuple(part.unlike() if isinstance(part, Rank) else part for part in atom.given)
     return roles.suggested(name, tuple(part for part in held if isinstance(part, (Rank, Unique))))
 
