@@ -205,8 +205,8 @@ Line.second = second
     ("words", "code"),
     [
         (["--objective", "wrong:Quits", "--data", "wrong:points"], "0"),
-        (["--objective", "wrong:QuitsLate", "--data", "wrong:points"], "'enough'"),
-        (["--objective", "wrong:Line", "--data", "wrong:quitting"], ""),
+        pytest.param(["--objective", "wrong:QuitsLate", "--data", "wrong:points"], "'enough'", marks=pytest.mark.slow),
+        pytest.param(["--objective", "wrong:Line", "--data", "wrong:quitting"], "", marks=pytest.mark.slow),
         (["--objective", "leaves:Line", "--data", "wrong:points"], "3"),
     ],
 )
