@@ -27,11 +27,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.findings import INFO, Proposal
+from validate_ddp.findings import INFO, Proposal, Span
 from validate_ddp.launch import records
 from validate_ddp.launch.meaning import LAUNCHERS, NODES, gpus_per_node, nodes, ports, processes
-from validate_ddp.launch.records import Job, Launch, Start
-from validate_ddp.rules.launching import propose
+from validate_ddp.launch.records import Job, Launch, Start, Word
+from validate_ddp.rules.launching import place, propose
 
 LAUNCH_TRIGGER = records.Start
 SEVERITIES = (INFO,)
@@ -60,6 +60,11 @@ INVALID = (
     "accelerate launch --num_processes 2 --main_process_port 2036 train.py  # expect\n",
     "accelerate launch --num_processes 1 --use_deepspeed --main_process_port 2036 train.py  # expect\n",
     "#SBATCH --gres=gpu:1\nexport MASTER_PORT=12345  # expect\ntorchrun --master_port $MASTER_PORT train.py\n",
+    """
+    accelerate launch --num_processes 2 --main_process_port 2036 train.py --stage 1  # expect
+    accelerate launch --num_processes 2 --main_process_port 2036 train.py --stage 2
+    accelerate launch --num_processes 2 --main_process_port 2037 train.py --stage 3  # expect
+    """,
 )
 
 
@@ -71,21 +76,26 @@ _CONTAINERS = ("docker ", "podman ", "/kaggle/", "/content/")
 
 
 def check_launch(launch: Launch) -> Iterator[Proposal]:
-    """One finding a port."""
+    """One finding a port, at the first command that has it."""
     if launch.path.lower().endswith((".yaml", ".yml", ".json", "dockerfile")) or _is_alone(launch):
         return
     unread = {start.statement for start in launch.facts(Start) if _leaves_unread(start, launch.job)}
     several = {start.statement for start in launch.facts(Start) if _is_of_several(start, launch.job)}
+    found: dict[int, list[tuple[Word, Span]]] = {}
     for port, statement in ports(launch):
         if port.number and port.number <= 65535 and statement not in several | unread:
-            yield propose(
-                launch,
-                port.span,
-                statement,
-                INFO,
-                f"port {port.number} is fixed: two jobs on one machine cannot both have it; "
-                "let the environment set it, or use `--standalone` on one node",
-            )
+            found.setdefault(port.number, []).append((port, statement))
+    for number, places in found.items():
+        (port, statement), *others = places
+        yield propose(
+            launch,
+            port.span,
+            statement,
+            INFO,
+            f"port {number} is fixed: two jobs on one machine cannot both have it; "
+            "let the environment set it, or use `--standalone` on one node",
+            evidence=[place(launch, other, "and here") for other, _ in others],
+        )
 
 
 def _is_alone(launch: Launch) -> bool:
