@@ -77,6 +77,29 @@ for x, y, mask in loader:
         AVERAGE
 """
 
+KEPT = """
+class Criterion(nn.Module):
+    def __init__(self, ignored: int = -1, smoothing: float = 0.1, reduction: str = "REDUCTION") -> None:
+        super().__init__()
+        self.ignored = ignored
+        self.smoothing = smoothing
+        self.reduction = reduction
+
+    def forward(self, given, target):
+        ignored = target == self.ignored
+        loss = -(torch.log_softmax(given, dim=-1) * (1 - self.smoothing)).mean(-1)
+        loss[ignored] = 0
+        if self.reduction == "sum":
+            return loss.sum()
+        elif self.reduction == "mean":
+            return loss.sum() / (~ignored).sum()
+        return loss
+
+criterion = Criterion()
+for x, y, mask in loader:
+    criterion(net(x), torch.where(mask, y, -1)).backward()
+"""
+
 
 @pytest.mark.parametrize(
     ("script", "severity"),
@@ -86,6 +109,7 @@ for x, y, mask in loader:
         (PICKED.replace("REDUCTION", ""), "warning"),
         (ANNOTATED.replace("COUNT", "frames.mask.sum()"), "warning"),
         (BY_HAND.replace("AVERAGE", "dist.all_reduce(parameter.grad)"), "warning"),
+        (KEPT.replace("REDUCTION", "mean"), "warning"),
     ],
 )
 def test_a_share_of_a_rank_s_own_batch_is_found_wherever_it_is_made(script: str, severity: str, lint: Any) -> None:
@@ -100,6 +124,7 @@ def test_a_share_of_a_rank_s_own_batch_is_found_wherever_it_is_made(script: str,
         PICKED.replace("REDUCTION", 'reduction="sum"'),
         ANNOTATED.replace("COUNT", "len(frames.mask)"),
         BY_HAND.replace("AVERAGE", "parameter.grad /= 2").replace("net = DDP(torch.nn.Linear(4, 4))", ""),
+        KEPT.replace("REDUCTION", "sum"),
     ],
 )
 def test_what_is_a_mean_over_equal_shares_is_left_alone(script: str, lint: Any) -> None:

@@ -81,7 +81,7 @@ def is_worth_walking(machine: Machine, function: Function, call: Call) -> bool:
         return True
     if registering.names_one(machine, function):
         return True
-    if node.name == "__init__" and any(_is_active(machine, atom) for atom in bare(call.given)):
+    if node.name == "__init__" and (_is_of_criterion(function) or any(_is_active(machine, a) for a in bare(call.given))):
         return True
     if not _CRITERIA.isdisjoint(node.words):
         return True
@@ -100,11 +100,21 @@ def is_of_loss(machine: Machine, call: Call, words: list[str]) -> bool:
     given = reaching(call.given)
     if any(isinstance(part, Output) and part.live for part in given):
         return True
-    if not any(isinstance(part, Batch) for part in given):
-        return False
+    return any(isinstance(part, Batch) for part in given) and _has_loss(words)
+
+
+def _has_loss(words: list[str]) -> bool:
     if not _CROSS_ENTROPY.isdisjoint(words):
         return True
     return not _SUMMING.isdisjoint(words) and any("loss" in word for word in words)
+
+
+def _is_of_criterion(function: Function) -> bool:
+    """Whether it makes what works out a loss: whether that divides by a count may hang on what is kept here."""
+    made = function.bound
+    return isinstance(made, Instance) and any(
+        isinstance(each, Class) and _has_loss(each.node.words) for each in made.cls.lineage()
+    )
 
 
 def _is_active(machine: Machine, atom: Any) -> bool:
