@@ -108,6 +108,24 @@ def test_unless_it_has_to_do_with_ranks_itself(lint: Any, inside: str) -> None:
     assert saves(lint, CHAIN, inside) == [8, 14]
 
 
+@pytest.mark.parametrize(("trained", "told"), [("print(args)", [8]), ("export(args)", [8, 14])])
+def test_nor_is_what_several_of_them_do_unless_the_one_that_starts_it_does_too(
+    lint: Any, trained: str, told: list[int]
+) -> None:
+    ways = f"""
+def train_and_more(args):
+    train(args)
+    {trained}
+
+def convert(args):
+    print(args)
+    export(args)
+
+{{"export": export, "convert": convert, "train": train_and_more}}[args.command](args)
+"""
+    assert saves(lint, ways) == told
+
+
 def test_a_command_in_a_group_that_is_there_for_all_runs_on_every_rank(lint: Any) -> None:
     assert saves(lint, 'dist.init_process_group("gloo")\nexport(args)\n') == [14]
     assert saves(lint, 'dist.init_process_group("gloo")\n' + CHAIN) == [8, 14]

@@ -60,8 +60,19 @@ def keep_apart(machine: Machine, marks: list[tuple[int, int, int]]) -> None:
     for (first, before, _), (end, after, last) in itertools.pairwise(marks):
         own = machine.facts[first:end]
         if before == after and not any(map(_is_of_ranks, own)):
-            again = machine.counts.again
-            _leave_to_one(machine, [fact for fact in own if again.get(id(fact), 0) <= last])  # no later one does it too
+            _leave_to_one(machine, [fact for fact in own if _is_done_by_one(machine, fact, last, marks)])
+
+
+def _is_done_by_one(machine: Machine, fact: Fact, last: int, marks: list[tuple[int, int, int]]) -> bool:
+    """Whether what an alternative does, which ends at meeting ``last``, is done by none of several ranks after it."""
+    again = machine.counts.again
+    later = [each for each in again.get(id(fact), ()) if each > last]
+    for (first, before, since), (end, after, until) in itertools.pairwise(marks) if later else ():
+        if any(since < each <= until for each in later):
+            met = [it for it in machine.facts if any(since < each <= until for each in again.get(id(it), ()))]
+            if before != after or any(map(_is_of_ranks, machine.facts[first:end] + met)):
+                return False
+    return True
 
 
 def _is_of_ranks(fact: Fact) -> bool:

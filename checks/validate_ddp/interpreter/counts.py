@@ -13,15 +13,15 @@ _STARTING = ("spawn", "Process")
 
 class Counts:
     """starts: how often a process group was started. launches: how often a framework was seen at work that does so.
-    meetings: how often any fact was met; seen: those, by what makes two the same; again: by a fact's id, which meeting
-    was its last. choosing: within how many choices of candidates the walk is."""
+    meetings: how often any fact was met; seen: those, by what makes two the same; again: by a fact's id, which meetings
+    were its later ones. choosing: within how many choices of candidates the walk is."""
 
     __slots__ = ("again", "choosing", "launches", "meetings", "seen", "starts")
 
     def __init__(self) -> None:
         self.starts = self.launches = self.meetings = self.choosing = 0
         self.seen: dict[tuple[Any, ...], Fact] = {}
-        self.again: dict[int, int] = {}
+        self.again: dict[int, list[int]] = {}
 
     def meet(self, identity: tuple[Any, ...], fact: Fact, alone: bool) -> bool:
         """A fact is met; whether for the first time, or the first by more than one process. alone: surely by one."""
@@ -30,7 +30,7 @@ class Counts:
         if known is not fact and Flag.ALONE in known.flags and not alone:
             self.seen[identity] = known = fact
         if known is not fact:
-            self.again[id(known)] = self.meetings
+            self.again.setdefault(id(known), []).append(self.meetings)
             return False
         self.launches += isinstance(fact, facts.Launch) and fact.name not in _STARTING
         return True

@@ -81,8 +81,9 @@ def is_worth_walking(machine: Machine, function: Function, call: Call) -> bool:
         return True
     if registering.names_one(machine, function):
         return True
-    if node.name == "__init__" and (_is_of_criterion(function) or any(_is_active(machine, a) for a in bare(call.given))):
-        return True
+    if node.name == "__init__":
+        if _is_of_criterion(function) or any(_is_active(machine, atom) for atom in bare(call.given)):
+            return True
     if not _CRITERIA.isdisjoint(node.words):
         return True
     if id(node) in machine.due or late.is_handed(machine, call.given) or late.is_holding(machine, function):
