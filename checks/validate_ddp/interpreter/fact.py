@@ -39,6 +39,7 @@ class Guard(NamedTuple):
     sure: which ranks pass is no guess from a name.
     apart: of an unknown one, whether ranks may differ about it: it hangs on more than options and counters.
     premised: it holds because several ranks run, which the walk takes for granted (``premise``).
+    way: of one of several candidates (``candidates``), which of them this is, from 1 on.
     """
 
     who: Who
@@ -50,6 +51,7 @@ class Guard(NamedTuple):
     sure: bool = True
     apart: bool = False
     premised: bool = False
+    way: int = 0
 
 
 class Flag(Enum):
