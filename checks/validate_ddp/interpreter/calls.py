@@ -19,6 +19,7 @@ from validate_ddp.interpreter import (
     records,
     roles,
     standing,
+    unwalked,
     worth,
 )
 from validate_ddp.interpreter.call import Call
@@ -268,13 +269,13 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         carried = carried_by(call.given)
         if "no_grad" in function.marks:
             carried = gradients.cut_parts(carried)
-        own = () if function.bound is None else (function.bound,)
-        configuration.passed_on(machine, function.node.words, (*call.given, *own))
+        bound = () if function.bound is None else (function.bound,)
+        configuration.passed_on(machine, function.node.words, (*call.given, *bound))
         if carried:
             _hand_over(machine, function, carried)
+        unwalked.forget(machine, function, call)
         records.start_empty(machine, function, call)
-        result = Opaque(function.name + "()", carried)
-        late.note(machine, result, function, call)
+        late.note(machine, result := Opaque(function.name + "()", carried), function, call)
         return worth.handed_back(function, call) or (result,)
     if "cached" in function.marks and key in machine.results:
         return machine.results[key]
