@@ -107,7 +107,7 @@ def _assign(machine: Machine, node: syntax.Assign) -> Outcome:
             name = target.id
             machine.write(machine.frame.scope.names, name, (Lazy("", name, None, node, machine.frame.module),))
             return RUNS_ON
-    value = machine.evaluate(node.value)
+    value = metrics.summed_up(machine, node, machine.evaluate(node.value))
     if machine.gathers and gradients.is_off(machine):
         value = gradients.cut(value)
     for target in node.targets:
