@@ -241,3 +241,60 @@ def test_a_registry_may_make_the_dictionary_of_each_kind(lint: Any) -> None:
     lint.write({"registry.py": KEPT_BY_KIND, "train.py": script})
     found = lint.run("train.py").of("DDP502")
     assert [script.splitlines()[finding.line - 1].strip() for finding in found] == ['torch.save([1], "model.pt")']
+
+
+BUS = """
+import torch.distributed as dist
+from collections import defaultdict
+
+class Bus:
+    def __init__(self):
+        self.handlers = defaultdict(list)
+
+    def on(self, event, main_only=False):
+        def register(handler):
+            self.handlers[event].append((handler, main_only))
+            return handler
+        return register
+
+    def fire(self, event, engine):
+        for handler, main_only in self.handlers[event]:
+            if engine.is_main or not main_only:
+                handler(engine)
+
+class Engine:
+    def __init__(self):
+        self.is_main = dist.get_rank() == 0
+        self.bus = Bus()
+
+    def run(self):
+        for _ in range(3):
+            self.bus.fire("epoch", self)
+
+def attach(engine):
+    @engine.bus.on("epoch"{})
+    def save(engine):
+        {}
+
+dist.init_process_group("gloo")
+engine = Engine()
+attach(engine)
+engine.run()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    "options, body, codes",
+    [
+        ("", "dist.barrier()", set()),
+        ("", "if engine.is_main:\n            dist.barrier()", {"DDP401"}),
+        (", main_only=True", "dist.barrier()", {"DDP401"}),
+        (", main_only=True", "print(engine)", set()),
+    ],
+)
+def test_a_handler_that_a_method_of_an_object_registers_runs_when_it_is_fired(
+    lint: Any, options: str, body: str, codes: set[str]
+) -> None:
+    lint.write(train=BUS.format(options, body))
+    assert {finding.code for finding in lint.run("train.py")} == codes

@@ -124,3 +124,52 @@ def test_what_keeps_an_object_that_saves_is_known_to_keep_it(lint: Any) -> None:
     script += 'Keeper(Store(model), "last").keep()\n'
     lint.write({"keeper.py": "import torch.distributed\n" + KEEPER, "store.py": STORE, "train.py": HEAD + script + END})
     assert "DDP502" in lint.run("train.py").codes
+
+
+CLOSURE = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+{}
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    data = TensorDataset(torch.zeros(10, 2))
+    model = DDP(torch.nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = DataLoader(data, sampler=DistributedSampler(data, drop_last=True))
+    val = DataLoader(data, sampler=DistributedSampler(data, shuffle=False, drop_last=True))
+
+    @torch.no_grad()
+    def estimate():
+        total = 0.0
+        for (x,) in val:
+            total += model(x).mean().item()
+        return total / len(val)
+
+    for epoch in range(3):
+        loader.sampler.set_epoch(epoch)
+        for (x,) in loader:
+            model(x).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        loss = estimate()
+        if rank == 0:
+            print(loss)
+    dist.destroy_process_group()
+
+{}
+"""
+
+
+@pytest.mark.parametrize("around", [("def main():", "main()"), ("if True:", "")])
+def test_a_function_that_evaluates_what_the_code_around_it_has_is_walked(lint: Any, around: tuple[str, str]) -> None:
+    lint.write(train=CLOSURE.format(*around))
+    assert {finding.code for finding in lint.run("train.py")} == {"DDP601"}
+
+
+def test_one_whose_own_parameter_has_such_a_name_is_not_for_that(lint: Any) -> None:
+    plain = CLOSURE.replace("def estimate():", "def estimate(val, model):").replace("estimate()", "estimate([], abs)")
+    lint.write(train=plain.format("def main():", "main()"))
+    assert {finding.code for finding in lint.run("train.py")} == set()

@@ -227,3 +227,39 @@ for x, y in train_loader:
 dist.destroy_process_group()
 """
     assert lint.body(SCRIPT[: SCRIPT.index("def train()")] + body).of("DDP601").severities == []
+
+
+SUMS = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = DDP(torch.nn.Linear(2, 2))
+val = TensorDataset(torch.zeros(64, 2))
+loader = DataLoader(val, sampler=DistributedSampler(val, shuffle=False, drop_last=True))
+total = 0.0
+with torch.no_grad():
+    for (x,) in loader:
+        {}
+if rank == 0:
+    print(total)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    "summing, codes",
+    [
+        ("total += model(x).mean().item()", {"DDP601"}),
+        ("total = total + model(x).mean().item()", {"DDP601"}),
+        ("total = model(x).mean().item() + total", {"DDP601"}),
+        ("total = total + 1.0 + model(x).mean().item()", {"DDP601"}),
+        ("total = x; total = total + model(x)", set()),
+    ],
+)
+def test_a_sum_is_one_however_it_is_written(lint: Any, summing: str, codes: set[str]) -> None:
+    lint.write(train=SUMS.format(summing))
+    assert {finding.code for finding in lint.run("train.py")} == codes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from validate_ddp.interpreter import facts, ranks
 from validate_ddp.interpreter.fact import Fact, Flag, Guard
@@ -45,32 +45,47 @@ _OF_RANKS = (
 """What a program for one process has none of."""
 
 
-def mark(machine: Machine) -> tuple[int, int, int]:
-    """How many facts are known; how often a group was started, or a framework that starts one; how often facts were
-    met."""
-    return len(machine.facts), machine.counts.starts + machine.counts.launches, machine.counts.meetings
+class Mark(NamedTuple):
+    """How much was known at some point of the walk: facts; how often a group was started, or a framework that starts
+    one; how often facts were met; objects and scopes that were made."""
+
+    facts: int
+    starts: int
+    meetings: int
+    made: int
 
 
-def keep_apart(machine: Machine, marks: list[tuple[int, int, int]]) -> None:
+def mark(machine: Machine) -> Mark:
+    """How much is known now."""
+    counts = machine.counts
+    return Mark(len(machine.facts), counts.starts + counts.launches, counts.meetings, len(machine.made))
+
+
+def keep_apart(machine: Machine, marks: list[Mark]) -> None:
     """Mark what an alternative does that has nothing to do with ranks, beside one that starts their group: the
-    sub-command `export` beside `train` is not known to run on several ranks. marks: before, between and after them.
+    sub-command `export` beside `train` is not known to run on several ranks; and what its objects will do, as the
+    trainer for one process beside the one for several. marks: before, between and after them.
     """
-    if marks[0][1] or marks[-1][1] == marks[0][1]:
+    if marks[0].starts or marks[-1].starts == marks[0].starts:
         return
-    for (first, before, _), (end, after, last) in itertools.pairwise(marks):
-        own = machine.facts[first:end]
-        if before == after and not any(map(_is_of_ranks, own)):
-            _leave_to_one(machine, [fact for fact in own if _is_done_by_one(machine, fact, last, marks)])
+    for before, after in itertools.pairwise(marks):
+        own = machine.facts[before.facts : after.facts]
+        if before.starts == after.starts and not any(map(_is_of_ranks, own)):
+            _leave_to_one(machine, [fact for fact in own if _is_done_by_one(machine, fact, after, marks)])
+            for made in machine.made[before.made : after.made]:
+                if isinstance(made, Instance):
+                    made.alone = True
 
 
-def _is_done_by_one(machine: Machine, fact: Fact, last: int, marks: list[tuple[int, int, int]]) -> bool:
-    """Whether what an alternative does, which ends at meeting ``last``, is done by none of several ranks after it."""
+def _is_done_by_one(machine: Machine, fact: Fact, end: Mark, marks: list[Mark]) -> bool:
+    """Whether what an alternative does, which ends at ``end``, is done by none of several ranks after it."""
     again = machine.counts.again
-    later = [each for each in again.get(id(fact), ()) if each > last]
-    for (first, before, since), (end, after, until) in itertools.pairwise(marks) if later else ():
-        if any(since < each <= until for each in later):
-            met = [it for it in machine.facts if any(since < each <= until for each in again.get(id(it), ()))]
-            if before != after or any(map(_is_of_ranks, machine.facts[first:end] + met)):
+    later = [each for each in again.get(id(fact), ()) if each > end.meetings]
+    for before, after in itertools.pairwise(marks) if later else ():
+        span = range(before.meetings + 1, after.meetings + 1)
+        if any(each in span for each in later):
+            met = [it for it in machine.facts if any(each in span for each in again.get(id(it), ()))]
+            if before.starts != after.starts or any(map(_is_of_ranks, machine.facts[before.facts : after.facts] + met)):
                 return False
     return True
 

@@ -19,6 +19,7 @@ from validate_ddp.interpreter import (
     records,
     roles,
     standing,
+    unwalked,
     worth,
 )
 from validate_ddp.interpreter.call import Call
@@ -92,8 +93,8 @@ def call_node(machine: Machine, node: syntax.Call) -> Value:
         with machine.guarded(who, sure=sure):
             for atom in bare(call.receiver):
                 result = join(result, call_method(machine, atom, call))
-    for atom in targets:
-        result = join(result, call_atom(machine, atom, call))
+    elif targets:
+        result = candidates.in_turn(machine, targets, lambda atom: call_atom(machine, atom, call))
     return result or UNKNOWN
 
 
@@ -268,20 +269,21 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         carried = carried_by(call.given)
         if "no_grad" in function.marks:
             carried = gradients.cut_parts(carried)
-        own = () if function.bound is None else (function.bound,)
-        configuration.passed_on(machine, function.node.words, (*call.given, *own))
+        bound = () if function.bound is None else (function.bound,)
+        configuration.passed_on(machine, function.node.words, (*call.given, *bound))
         if carried:
             _hand_over(machine, function, carried)
+        unwalked.forget(machine, function, call)
         records.start_empty(machine, function, call)
-        result = Opaque(function.name + "()", carried)
-        late.note(machine, result, function, call)
+        late.note(machine, result := Opaque(function.name + "()", carried), function, call)
         return worth.handed_back(function, call) or (result,)
     if "cached" in function.marks and key in machine.results:
         return machine.results[key]
     if len(machine.frames) > _DEEPEST:
         machine.stop(f"calls are nested more than {_DEEPEST} deep: what is called deeper is not looked at")
     # A function within itself, twice over, meets what it has met: its results so far stand for it; that is not said.
-    here = (key, machine.who, not machine.loops, Flag.SPAWNED in machine.flags, Flag.ALONE in machine.flags)
+    alone = Flag.ALONE in machine.flags or (isinstance(function.bound, Instance) and function.bound.alone)
+    here = (key, machine.who, not machine.loops, Flag.SPAWNED in machine.flags, alone)
     enough = here in machine.fruitless and machine.walked.get(key, 0) >= worth.most_walks(machine, function)
     if active > 1 or len(machine.frames) > _DEEPEST or enough:
         machine.unseen.add((function.module.path, function.name))
@@ -294,9 +296,8 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
     known = len(machine.facts)
     machine.walked[key] = machine.walked.get(key, 0) + 1
     names = _bind_in(machine, function, call)
-    scope = Scope(names, function.scope)
-    with machine.guarded(who, sure=roles.BY_NAME not in function.marks):
-        frame = Frame(function.module, scope, function, call.site, machine.who)
+    with machine.guarded(who, sure=roles.BY_NAME not in function.marks), machine.flagged(*[Flag.ALONE] * alone):
+        frame = Frame(function.module, Scope(names, function.scope), function, call.site, machine.who)
         machine.frames.append(frame)
         try:
             value = _run(machine, function, frame)

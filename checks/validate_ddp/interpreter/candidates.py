@@ -13,7 +13,7 @@ from typing import Any
 from validate_ddp.interpreter import branches, late
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.callables import Choice
-from validate_ddp.interpreter.machine import RUNS_ON, Machine, Outcome
+from validate_ddp.interpreter.machine import RUNS_ON, Machine, Outcome, Pushed
 from validate_ddp.interpreter.objects import contents
 from validate_ddp.interpreter.values import (
     UNKNOWN,
@@ -137,10 +137,11 @@ def each(machine: Machine, choice: Choice, action: Callable[[Any], Value]) -> Va
     given: list[Value] = []
     marks = [branches.mark(machine)]
     machine.counts.choosing += 1
-    for option in choice.options:
+    chosen = machine.guard("all", machine.site(), exact=False)
+    for way, option in enumerate(choice.options, 1):
 
-        def run(option: Any = option) -> Outcome:
-            with machine.guarded("all", exact=False):
+        def run(option: Any = option, way: int = way) -> Outcome:
+            with Pushed(machine.guards, (chosen._replace(way=way),)):
                 given.append(action(option))
             return RUNS_ON
 
@@ -161,6 +162,19 @@ def each(machine: Machine, choice: Choice, action: Callable[[Any], Value]) -> Va
     for atom in made:
         result = join(result, (atom,))
     return join(result, () if choice.all else (Opaque(),)) or UNKNOWN
+
+
+def in_turn(machine: Machine, options: list[Any], action: Callable[[Any], Value]) -> Value:
+    """Do the same with each of what a name may stand for, of which one may start the group and another know of none."""
+    if len(options) == 1:
+        return action(options[0])
+    result: Value = ()
+    marks = [branches.mark(machine)]
+    for option in options:
+        result = join(result, action(option))
+        marks.append(branches.mark(machine))
+    branches.keep_apart(machine, marks)
+    return result
 
 
 def _is_network(atom: Any) -> bool:

@@ -40,6 +40,7 @@ class Guard(NamedTuple):
     apart: of an unknown one, whether ranks may differ about it: it hangs on more than options and counters.
     premised: it holds because several ranks run, which the walk takes for granted (``premise``).
     remains: no condition around it but one before it, by which the others have left the function or the turn.
+    way: of one of several candidates (``candidates``), which of them this is, from 1 on.
     """
 
     who: Who
@@ -52,6 +53,7 @@ class Guard(NamedTuple):
     apart: bool = False
     premised: bool = False
     remains: bool = False
+    way: int = 0
 
 
 class Flag(Enum):

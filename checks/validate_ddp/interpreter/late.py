@@ -7,6 +7,7 @@ So it is kept how such a thing was made, and it is made in earnest when it, or a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from validate_ddp.interpreter.objects import Dict
@@ -73,13 +74,29 @@ def is_notable_code(machine: Machine, code: Function | Class) -> bool:
 
 
 def is_holding(machine: Machine, function: Function) -> bool:
-    """Whether a method speaks of a field of its object that holds such a model, or a table of functions that matter."""
-    holder = function.bound
-    if not isinstance(holder, Instance):
-        return False
+    """Whether a function speaks of what holds such a model, or a table of functions that matter: of a field of its
+    object, or of a name of the code around it, as ``def estimate_loss():`` does of a script's own loader."""
     words = function.node.words if isinstance(function.node, syntax.FunctionDef) else ()
-    held = [holder.fields[word] for word in words if word in holder.fields]
+    holder = function.bound
+    if isinstance(holder, Instance):
+        held = [holder.fields[word] for word in words if word in holder.fields]
+    else:
+        held = _around(function, words)
     return any(is_handed(machine, value) or _is_table(machine, value) for value in held)
+
+
+def _around(function: Function, words: Iterable[str]) -> list[Value]:
+    """What the words name outside of the function, where it looks them up."""
+    own = {parameter.name for parameter in function.node.args.parameters}
+    held: list[Value] = []
+    scope = function.scope
+    while scope is not None:
+        names = scope.names
+        found = [word for word in words if word in names and word not in own]
+        held += [names[word] for word in found]
+        own.update(found)
+        scope = scope.parent
+    return held
 
 
 def _is_table(machine: Machine, value: Value) -> bool:

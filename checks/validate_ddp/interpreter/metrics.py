@@ -25,10 +25,10 @@ from validate_ddp.interpreter.values import (
     join,
     merged,
 )
-from validate_ddp.source.syntax import Attribute, BinOp, Constant, Expression, JoinedStr
+from validate_ddp.source.syntax import Assign, Attribute, BinOp, Constant, Expression, JoinedStr
 from validate_ddp.source.syntax import Call as CallNode
 from validate_ddp.source.syntax import Tuple as TupleNode
-from validate_ddp.source.traversal import walk, words_of
+from validate_ddp.source.traversal import is_same, walk, words_of
 
 _DEEPEST = 3
 """Dictionaries within each other that are gone through: one may hold itself."""
@@ -75,6 +75,20 @@ def trimmed(value: Value, bounds: Value) -> Value:
 def within(asked: Opaque) -> Opaque:
     """``numbers < len(dataset)``: which of a batch are no repeated ones."""
     return Opaque(asked.name, with_mark(TRIMMED, asked.carries)) if is_of_batches(asked.carries) else asked
+
+
+def summed_up(machine: Machine, node: Assign, value: Value) -> Value:
+    """What ``total = total + loss.item()`` gives in a loop: a sum over its batches. Not so ``x = x + layer(x)``, which
+    was of a batch before."""
+    if not machine.loops or len(node.targets) > 1 or not _adds_to(node.targets[0], node.value):
+        return value
+    return value if is_of_batches(carried_by(machine.evaluate(node.targets[0]))) else marked(value, SUMMED)
+
+
+def _adds_to(target: Expression, value: Expression) -> bool:
+    if not isinstance(value, BinOp) or value.op != "Add":
+        return False
+    return is_same(value.left, target) or is_same(value.right, target) or _adds_to(target, value.left)
 
 
 def with_item(holder: Value, value: Value) -> Value:

@@ -128,10 +128,17 @@ def decorated(machine: Any, function: Function, decorators: list[Expression]) ->
         elif last in names.LOCAL_ZERO_DECORATOR.words:
             value = _kept_apart(machine, function, decorator, value, "local-zero")
         else:
-            value = _applied(machine, decorator, value) if isinstance(called, Name) else value
+            value = _applied(machine, decorator, value) if _is_of_program(machine, called) else value
             if isinstance(called, (Name, Attribute)) and _fills_arguments(machine, called):
                 function.marks |= {FILLED}
     return value
+
+
+def _is_of_program(machine: Any, called: Expression) -> bool:
+    """Whether a decorator may be the program's own: a name, or a method of one of its objects, ``@bus.on(EPOCH)``."""
+    if isinstance(called, Attribute):
+        return any(isinstance(atom, Function) for atom in bare(machine.evaluate(called)))
+    return isinstance(called, Name)
 
 
 def _fills_arguments(machine: Any, decorator: Expression) -> bool:

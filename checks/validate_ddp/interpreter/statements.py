@@ -107,7 +107,7 @@ def _assign(machine: Machine, node: syntax.Assign) -> Outcome:
             name = target.id
             machine.write(machine.frame.scope.names, name, (Lazy("", name, None, node, machine.frame.module),))
             return RUNS_ON
-    value = machine.evaluate(node.value)
+    value = metrics.summed_up(machine, node, machine.evaluate(node.value))
     if machine.gathers and gradients.is_off(machine):
         value = gradients.cut(value)
     for target in node.targets:
@@ -167,13 +167,13 @@ def _if(machine: Machine, node: syntax.If) -> Outcome:
     machine.open()  # until both are known: what one branch does, the other may do as well
     before, mark = machine.counts.starts, branches.mark(machine)
     first, changes = machine.try_out(branch(node.body, True, who))
-    branches.set_apart(machine, first, mark[0])
+    branches.set_apart(machine, first, mark.facts)
     started, between = machine.counts.starts, branches.mark(machine)
     second, other_changes = machine.try_out(branch(node.orelse, False, other))
-    branches.set_apart(machine, second, between[0])
+    branches.set_apart(machine, second, between.facts)
     branches.keep_apart(machine, [mark, between, branches.mark(machine)])
     if ranks.complementary(who, other):
-        branches.rejoin(machine, site, mark[0], between[0])
+        branches.rejoin(machine, site, mark.facts, between.facts)
     machine.close()
     if truth is None and machine.counts.starts > before:
         narrowing.agree(machine, node.test)

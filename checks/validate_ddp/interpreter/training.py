@@ -310,7 +310,7 @@ class FileCheckpointer(Object):
 
 
 class Group(Object):
-    """A process group other than the default one."""
+    """A process group other than the default one. ranks: None where it is made of all of them."""
 
     __slots__ = ()
     phrase = "the group"

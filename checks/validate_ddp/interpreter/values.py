@@ -152,10 +152,10 @@ class Instance:
     """An object of a class of the program.
 
     base: what a class outside the program made of it (a loader, say). given: what its constructor got, and its
-    methods that were not walked.
+    methods that were not walked. alone: it is for one process, made in the place of one that starts the ranks' group.
     """
 
-    __slots__ = ("base", "cls", "fields", "given", "site")
+    __slots__ = ("alone", "base", "cls", "fields", "given", "site")
 
     def __init__(self, cls: Class, site: Site) -> None:
         self.cls = cls
@@ -163,11 +163,11 @@ class Instance:
         self.site = site
         self.given: Value = ()
         self.base: Resource | None = None
+        self.alone = False
 
 
 class Resource:
-    """An object that the walk knows: where it was made, what it was made of. ``objects`` and ``training`` hold a class
-    for each kind. phrase: how people are told of it."""
+    """An object that the walk knows: where it was made, of what. phrase: how people are told of it."""
 
     __slots__ = ("fields", "site")
     phrase: ClassVar[str] = ""

@@ -76,7 +76,7 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if symbol.last == "reduce" and symbol.name.rpartition(".")[0] in _BLIND:
         _root(machine, call)
     if symbol.last == "new_group":
-        return (Group(call.site, ranks=call.argument(0, "ranks")),)
+        return (Group(call.site, ranks=call.argument(0, "ranks") or NONE),)
     if symbol.last == "init_device_mesh":
         return (Mesh(call.site, shape=call.argument(1, "mesh_shape"), whole=TRUE),)
     return (Opaque(symbol.last + "()", carries),)

@@ -167,7 +167,7 @@ def check(program: Program) -> Iterator[Proposal]:
     wrapped = {id(part) for wrap in wraps for part in parts_of(wrap.wrapper)}
     reported = set()
     for fact in program.facts(facts.Optimizer):
-        if fact.site in reported or fact.who in PARTIAL:
+        if fact.site in reported or fact.who in PARTIAL or not program.runs_on_many(fact):
             continue  # what some ranks train by themselves drifts from nothing
         outside = next((module for module in _modules(fact.parameters) if _is_outside(module, wrapped)), None)
         late = None if outside is not None else _made_late(fact, wraps)

@@ -39,7 +39,8 @@ from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Const, Symbol, bare
+from validate_ddp.interpreter.training import Group
+from validate_ddp.interpreter.values import Atom, Symbol, bare, constant, is_none
 from validate_ddp.record.culprits import PLAIN, observations
 from validate_ddp.record.run import Run
 from validate_ddp.record.sequences import met
@@ -58,6 +59,11 @@ HEAD = """
     rank = dist.get_rank()
 """
 VALID = (
+    """
+    first = dist.new_group([0])
+    if rank == 0:
+        dist.barrier(group=first)
+    """,
     """
     if rank != 0:
         dist.barrier()
@@ -122,6 +128,19 @@ VALID = (
     """,
 )
 INVALID = (
+    """
+    # A group of all ranks, on another backend, waits for all of them.
+    objects = dist.new_group(backend="gloo") if dist.get_backend() == "nccl" else dist.group.WORLD
+
+    def gather(share):
+        if rank == 0:
+            shares = [None] * dist.get_world_size()
+            dist.gather_object(share, shares, dst=0, group=objects)  # expect
+            return shares
+        return []
+
+    gather({"loss": 0.5})
+    """,
     """
     if os.environ.get("RANK", "0") == "0":  # texts are compared
         dist.barrier()  # expect
@@ -192,8 +211,11 @@ def _is_started_by_torchrun(program: Program) -> bool:
 
 def _in_subgroup(fact: facts.Collective) -> bool:
     """Whether the collective is of a group of its own, which may be just these ranks."""
-    group = bare(fact.group)
-    return bool(group) and not all(isinstance(atom, Const) and atom.value is None for atom in group)
+    return not all(_is_of_all(atom) for atom in bare(fact.group))
+
+
+def _is_of_all(group: Atom) -> bool:
+    return is_none(group) or (isinstance(group, Group) and constant(group.ranks) is None)
 
 
 def _matched(fact: Fact, others: dict[tuple[str, object], list[facts.Collective]]) -> bool:

@@ -47,6 +47,7 @@ from collections.abc import Iterator
 from validate_ddp.findings import ERROR, INFO, WARNING, Edit, Fix, Place, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Flag
+from validate_ddp.interpreter.ranks import PARTIAL
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Site
 from validate_ddp.record.run import Run
@@ -267,7 +268,21 @@ def _places(fact: facts.Save, told: facts.Save) -> list[Place]:
 
 def _doubts(program: Program, fact: facts.Save) -> int:
     """How much is not known of what an error says: that all ranks come here, to one path, with the whole model."""
-    return _is_divided(fact) + (not is_one_path(fact)) + may_be_sharded(program, fact)
+    unknown = _is_divided(fact) or _is_for_one_process(program, fact)
+    return unknown + (not is_one_path(fact)) + may_be_sharded(program, fact)
+
+
+def _is_for_one_process(program: Program, fact: facts.Save) -> bool:
+    """Whether it is of one of several candidates, of which another writes on some ranks only: of ``{"single": Trainer,
+    "ddp": DDPTrainer}[name]().save()`` the one that writes on all may be for launches without ranks."""
+    ways = {(guard.site, guard.way) for guard in fact.guards if guard.way}
+    others = [other for other in program.facts(facts.Save) if other.who in PARTIAL and is_checkpoint(other)]
+    return any(
+        guard.way and guard.site == site and guard.way != way
+        for other in others
+        for guard in other.guards
+        for site, way in ways
+    )
 
 
 def _is_divided(fact: facts.Save) -> bool:
