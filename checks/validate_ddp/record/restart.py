@@ -60,15 +60,29 @@ def saved_after(run: Run, least: int) -> int | None:
     return min(times, default=None)
 
 
+def saves_at_its_end(run: Run) -> bool:
+    """Whether something is saved after the last step of all ranks."""
+    steps = {len(run.of(rank, protocol.Moment)) for rank in run.ranks}
+    return any({event.after} == steps and event.names for _, event in run.each(protocol.Kept))
+
+
 class Runs(NamedTuple):
     """The three runs. base: the steps of the whole run before that which the restarted one goes on with; at: those
-    after which the stopped one was ended."""
+    after which the stopped one was ended. ended: what on its command line had it end by itself; "" where the check has
+    ended it."""
 
     whole: Run
     stopped: Run
     resumed: Run
     at: int
     base: int = 0
+    ended: str = ""
+
+    def until(self, rank: int) -> list[Moment]:
+        """The steps of the stopped run, and what the next one would be made from: of a run that ended by itself it is
+        the whole run's, which has taken the same steps."""
+        found = moments(self.stopped, rank)
+        return [*found, *moments(self.whole, rank)[self.at : self.at + 1]] if self.ended else found
 
     def of(self, rank: int) -> tuple[list[Moment], list[Moment]]:
         """The steps of both that stand beside each other."""
@@ -82,12 +96,13 @@ class Runs(NamedTuple):
         """The line of the restarted run that loads what was saved, and that which saves it; the latter twice where
         nothing is loaded."""
         saves = [event.site for _, event in self.stopped.each(protocol.Kept) if event.after <= self.at]
-        saved = _own(saves[-1]) if saves else None
+        saved = own(saves[-1]) if saves else None
         loaded = loads(self, checkpoints(self.stopped)) or loads(self, written(self.stopped))
-        return (_own(loaded[0]) if loaded else saved), saved
+        return (own(loaded[0]) if loaded else saved), saved
 
 
-def _own(site: Site) -> protocol.Frame | None:
+def own(site: Site) -> protocol.Frame | None:
+    """The line of the script's."""
     return site.own if site.frames and not site.own.library else None
 
 
@@ -122,12 +137,13 @@ def loads(runs: Runs, paths: set[str]) -> list[Site]:
 
 
 class Wrong(NamedTuple):
-    """A difference, before it gets its line."""
+    """A difference. place: its line, where it is not that of its kind."""
 
     severity: str
     rank: int
     step: int
     text: str
+    place: protocol.Frame | None = None
 
 
 class Unclear(NamedTuple):
@@ -172,7 +188,7 @@ def draws(runs: Runs, rank: int, generator: str) -> bool:
 def repeats(runs: Runs) -> str:
     """Where the stopped run is not what the whole one was, in words; "" where it is, up to its end."""
     for rank in runs.whole.ranks:
-        one, two = moments(runs.whole, rank), moments(runs.stopped, rank)
+        one, two = moments(runs.whole, rank), runs.until(rank)
         if len(two) <= runs.at:
             return f"rank {rank} came to {len(two)} steps when it was run again"
         for number, (mine, theirs) in enumerate(zip(one, two, strict=False)):
@@ -192,7 +208,7 @@ def aligned(runs: Runs) -> tuple[int | None, list[str]]:
     although some that were trained are equal; None where there is none with a save."""
     rank, whole = runs.whole.ranks[0], runs.same_size
     first = moments(runs.resumed, rank)[0].held("parameters" if whole else "whole")
-    theirs = moments(runs.stopped, rank)
+    theirs = runs.until(rank)
     saves = {event.after for _, event in runs.stopped.each(protocol.Kept) if 0 < event.after <= runs.at}
     for at in sorted(saves, reverse=True) if whole else [runs.at]:
         if first and theirs[at].held("parameters" if whole else "whole") == first:
@@ -249,10 +265,11 @@ def told_of(event: protocol.Restart) -> str:
     """The fact, in a line."""
     if not event.compared:
         return f"not compared: {event.why}"
+    first_ended = f"ended by `{event.ended}`" if event.ended else "stopped"
     if any(each.kind == FAILS for each in event.differences):
-        return f"stopped after step {event.after}; the restart fails"
+        return f"{first_ended} after step {event.after}; the restart fails"
     ranks = f" on {event.ranks} ranks" if event.ranks else ""
-    went = f"stopped after step {event.after}, went on{ranks} for {event.steps} steps"
+    went = f"{first_ended} after step {event.after}, went on{ranks} for {event.steps} steps"
     wrong = [each for each in event.differences if each.severity != "info"]
     first = min(wrong, key=lambda each: each.step, default=None)
     rest = f"; not compared: {'; '.join(event.unclear)}" if event.unclear else ""

@@ -31,6 +31,7 @@ from validate_ddp.record.restart import (
 )
 from validate_ddp.record.restarted_counts import counters
 from validate_ddp.record.restarted_samples import samples
+from validate_ddp.record.restarted_updates import updates
 from validate_ddp.record.run import Run
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 
@@ -40,7 +41,7 @@ def compared(runs: Runs) -> protocol.Restart:
     first = moments(runs.resumed, runs.resumed.ranks[0])[0]
     base, others = aligned(runs)
     event = protocol.Restart(
-        compared=True, after=runs.at, ranks=len(runs.resumed.ranks),
+        compared=True, ended=runs.ended, after=runs.at, ranks=len(runs.resumed.ranks),
         steps=len(moments(runs.resumed, runs.resumed.ranks[0])),
     )  # fmt: skip
     looked: list[str] = []
@@ -55,7 +56,7 @@ def compared(runs: Runs) -> protocol.Restart:
                 continue
             looked.append(kind)
             if each is not None:
-                at = (_loop(runs) if kind == SAMPLES else None) or place
+                at = each.place or (_loop(runs) if kind == SAMPLES else None) or place
                 found.append(_told(each, kind, at, saved if saved != at else None))
 
     if base is None:
@@ -72,6 +73,8 @@ def compared(runs: Runs) -> protocol.Restart:
         take(AVERAGES, _averages(runs))
         if all(each.kind not in (SAMPLES, RATES) for each in found):  # which may be by what is counted
             take(COUNTERS, counters(runs, clean=all(each.severity == INFO for each in found)))
+        if all(each.severity == INFO for each in found):
+            take(STATE, updates(runs))
         event.sides = list(sides(runs, any(each.severity != INFO for each in found)))
     event.differences, event.unclear = found, unclear
     event.looked = list(dict.fromkeys(looked))
@@ -144,7 +147,7 @@ def _state(runs: Runs) -> Seen:
     aspect = "state" if runs.same_size else "whole_state"
     for rank, mine, theirs in firsts(runs)[: None if runs.same_size else 1]:
         if not runs.same_size:
-            mine = moments(runs.stopped, rank)[runs.at]
+            mine = runs.until(rank)[runs.at]
         one, two = mine.held(aspect), theirs.held(aspect)
         if not one:
             continue
@@ -288,7 +291,7 @@ def _averages(runs: Runs) -> Seen:
     if runs.base != runs.at:
         return
     for rank, *_ in firsts(runs)[: None if runs.same_size else 1]:
-        one = moments(runs.stopped, rank)[runs.at].held("averages")
+        one = runs.until(rank)[runs.at].held("averages")
         resumed = moments(runs.resumed, rank)
         known = next((at for at, each in enumerate(resumed) if each.held("averages")), None)
         if not one or known is None:

@@ -13,12 +13,13 @@ from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 from validate_ddp.console import UsageError
-from validate_ddp.record.restart import FAILS, Runs, moments, repeats, saved_after, written
+from validate_ddp.record.restart import FAILS, Runs, moments, repeats, saved_after, saves_at_its_end, written
 from validate_ddp.record.restarted import compared, gone
 from validate_ddp.record.run import PEER_GONE, Run
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.held import guard
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.hook import RESTART, WHY
+from validate_ddp.rehearse.legs import legs
 from validate_ddp.rehearse.log import Log
 from validate_ddp.rehearse.parent.keeping import Keeper
 from validate_ddp.rehearse.parent.supervisor import supervise
@@ -101,10 +102,13 @@ class Check:
         plan = replace(self.plan, environment=(*hashes, *QUIET, *self.plan.environment))
         return forked(plan, self.keeper, silent=False)
 
-    def _empty(self) -> None:
-        """The folder for temporary files has the same name in all runs; the second one finds nothing in it."""
+    def _empty(self, files: str = "") -> None:
+        """The folder for temporary files has the same name in all runs; the second one finds nothing in it, nor in the
+        one that it writes into."""
         path = os.path.join(self.folder, _TEMPORARY)
         shutil.rmtree(path, ignore_errors=True)
+        if files:
+            shutil.rmtree(os.path.join(self.folder, files), ignore_errors=True)
         os.makedirs(path, 0o700, exist_ok=True)  # where what the script has made read-only is left in it
 
     def __enter__(self) -> Check:
@@ -138,28 +142,54 @@ class Check:
         if whole.outcome not in _ENDED_WELL:
             return _not(f"the run did not come to its end ({whole.outcome})")
         at = saved_after(whole, self.asked.at)
-        if at is None:
-            return _not(f"nothing is saved between step {self.asked.at} and the last one")
-        view.note(f"restart: the run again, ended after step {at}")
-        sizes = self.asked.nproc not in (None, plan.nproc_per_node)
-        self._empty()
-        stopped = self._run(replace(plan, stop_after=None), self.keep("b", _ALIKE, at, at if sizes else None))
-        if stopped.outcome != "stopped":
-            return _not(f"the run did not come to step {at + 1} again ({stopped.outcome})")
-        runs = Runs(whole, stopped, whole, at)
-        why = repeats(runs)
-        if why:
-            return _not(why)
+        runs = self._stopped(plan, whole, at, view) if at is not None else self._ended(plan, whole, view)
+        if isinstance(runs, str):
+            return _not(runs)
         view.note("restart: on from what was saved")
-        last = _last(stopped, at, os.path.join(self.folder, "b"))
+        last = _last(runs.stopped, runs.at, os.path.join(self.folder, "b"))
         words = tuple(word.replace("{last}", last) for word in self.asked.arguments)
         again = replace(
             plan, arguments=(*plan.arguments, *words), nproc_per_node=self.asked.nproc or plan.nproc_per_node
         )
         if plan.stop_after:
-            again = replace(again, stop_after=max(1, plan.stop_after - at))
-        resumed = self._run(again, self.keep("b", _OTHER, whole=0 if sizes else None))
+            again = replace(again, stop_after=max(1, plan.stop_after - runs.at))
+        resumed = self._run(again, self.keep("b", _OTHER, whole=0 if self._is_resized(plan) else None))
         return _of(runs._replace(resumed=resumed), os.path.join(self.folder, _TEMPORARY))
+
+    def _is_resized(self, plan: Plan) -> bool:
+        return self.asked.nproc not in (None, plan.nproc_per_node)
+
+    def _stopped(self, plan: Plan, whole: Run, at: int, view: View) -> Runs | str:
+        """With the second run, which is ended after so many steps; or why there is nothing to compare."""
+        view.note(f"restart: the run again, ended after step {at}")
+        self._empty("b")
+        tell = at if self._is_resized(plan) else None
+        stopped = self._run(replace(plan, stop_after=None), self.keep("b", _ALIKE, at, tell))
+        if stopped.outcome != "stopped":
+            return f"the run did not come to step {at + 1} again ({stopped.outcome})"
+        runs = Runs(whole, stopped, whole, at)
+        return repeats(runs) or runs
+
+    def _ended(self, plan: Plan, whole: Run, view: View) -> Runs | str:
+        """The same of a run that saves only at its end: the second one comes to its own end after fewer steps."""
+        nothing = f"nothing is saved between step {self.asked.at} and the last one"
+        if not saves_at_its_end(whole):
+            return nothing
+        if self._is_resized(plan):
+            return f"{nothing}, and a run that saves at its end is compared on as many ranks only"
+        why = ", only after it; and no number on the command line is that of the steps"
+        for leg in legs(plan.arguments, whole, self.asked.at):
+            view.note(f"restart: the run again with `{leg.told}`, to its own end")
+            self._empty("b")
+            stopped = self._run(replace(plan, arguments=leg.arguments), self.keep("b", _ALIKE))
+            runs = Runs(whole, stopped, whole, len(moments(stopped, whole.ranks[0])), ended=leg.told)
+            if runs.at >= len(moments(whole, whole.ranks[0])) or not saves_at_its_end(stopped):
+                continue
+            found = repeats(runs)
+            if not found:
+                return runs
+            why = f", only after it; and with `{leg.told}` {found}"
+        return nothing + why
 
     def _run(self, plan: Plan, keep: Callable[[], Keeper]) -> Run:
         log = Log(None)
