@@ -19,6 +19,8 @@ SAMPLES, RATES, COUNTERS, STATE, RANDOM, AVERAGES, WEIGHTS, FAILS = (
     "samples", "rates", "counters", "state", "random", "averages", "weights", "fails",
 )  # fmt: skip
 """Kinds of differences, one a rule."""
+BY_ITSELF = "by itself"
+"""How a run has ended that is the whole one too."""
 
 Held = dict[str, int]
 """Digests by name."""
@@ -68,8 +70,7 @@ def saves_at_its_end(run: Run) -> bool:
 
 class Runs(NamedTuple):
     """The three runs. base: the steps of the whole run before that which the restarted one goes on with; at: those
-    after which the stopped one was ended. ended: what on its command line had it end by itself; "" where the check has
-    ended it."""
+    after which the stopped one was ended. ended: by what; "" where the check has ended it."""
 
     whole: Run
     stopped: Run
@@ -265,7 +266,7 @@ def told_of(event: protocol.Restart) -> str:
     """The fact, in a line."""
     if not event.compared:
         return f"not compared: {event.why}"
-    first_ended = f"ended by `{event.ended}`" if event.ended else "stopped"
+    first_ended = f"ended {event.ended}" if event.ended else "stopped"
     if any(each.kind == FAILS for each in event.differences):
         return f"{first_ended} after step {event.after}; the restart fails"
     ranks = f" on {event.ranks} ranks" if event.ranks else ""
@@ -276,7 +277,7 @@ def told_of(event: protocol.Restart) -> str:
     if first is not None:
         kinds = ", ".join(dict.fromkeys(each.kind for each in wrong))
         return f"{went}: differs from step {first.step} on, rank {first.rank} ({kinds}){rest}"
-    return f"{went}: as the whole run{rest}"
+    return f"{went}: as {'it was saved' if event.ended == BY_ITSELF else 'the whole run'}{rest}"
 
 
 def seen_of(run: Run, kind: str) -> Verdicts:

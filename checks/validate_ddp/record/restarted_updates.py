@@ -39,6 +39,11 @@ def updates(runs: Runs) -> Seen:
             return
 
 
+def is_own(runs: Runs) -> bool:
+    """Whether the steps are of no optimizer of torch's."""
+    return all("state" not in mine.aspects for _, mine, _ in firsts(runs))
+
+
 def _alike(mine: Moment, theirs: Moment, drawn: set[str]) -> bool:
     """Whether both learn from the same, with the same random numbers."""
     one, two = mine.held("random"), theirs.held("random")
@@ -57,7 +62,7 @@ def _told(runs: Runs, rank: int, step: int, others: list[str]) -> Wrong:
     moved = sum(before.get(name) != after[name] for name in after)
     text = f"rank {rank}: step {step} makes {len(others)} of {max(moved, len(others))} parameters "
     text += f"({names_in_short(others)}) others than the whole run has, from the same weights, samples and loss: "
-    seen = bool(whole[step - 1].held("state"))
+    seen = not is_own(runs)
     text += f"{'what else it hangs on' if seen else _OWN} is not restored"
     foreign = _foreign(runs)
     if foreign is not None:

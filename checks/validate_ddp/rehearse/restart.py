@@ -13,8 +13,19 @@ from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 from validate_ddp.console import UsageError
-from validate_ddp.record.restart import FAILS, Runs, moments, repeats, saved_after, saves_at_its_end, written
+from validate_ddp.record.restart import (
+    BY_ITSELF,
+    FAILS,
+    Runs,
+    loads,
+    moments,
+    repeats,
+    saved_after,
+    saves_at_its_end,
+    written,
+)
 from validate_ddp.record.restarted import compared, gone
+from validate_ddp.record.restarted_end import compared_with_saved
 from validate_ddp.record.run import PEER_GONE, Run
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.held import guard
@@ -141,8 +152,14 @@ class Check:
     def _event(self, plan: Plan, whole: Run, view: View) -> protocol.Restart:
         if whole.outcome not in _ENDED_WELL:
             return _not(f"the run did not come to its end ({whole.outcome})")
-        at = saved_after(whole, self.asked.at)
-        runs = self._stopped(plan, whole, at, view) if at is not None else self._ended(plan, whole, view)
+        at, why = saved_after(whole, self.asked.at), ""
+        if at is not None:
+            runs = self._stopped(plan, whole, at, view)
+        elif saves_at_its_end(whole) and not self._is_resized(plan):
+            runs, why = self._ended(plan, whole, view)
+        else:
+            ranks = ", which is for as many ranks" if saves_at_its_end(whole) else ""
+            runs = f"nothing is saved between step {self.asked.at} and the last one{ranks}"
         if isinstance(runs, str):
             return _not(runs)
         view.note("restart: on from what was saved")
@@ -154,7 +171,12 @@ class Check:
         if plan.stop_after:
             again = replace(again, stop_after=max(1, plan.stop_after - runs.at))
         resumed = self._run(again, self.keep("b", _OTHER, whole=0 if self._is_resized(plan) else None))
-        return _of(runs._replace(resumed=resumed), os.path.join(self.folder, _TEMPORARY))
+        runs = runs._replace(resumed=resumed)
+        if runs.ended and not words and not loads(runs, written(runs.stopped)):
+            return _not(
+                "the run saves at its end, and reads nothing of it when it is started again: --restart-args say how"
+            )
+        return _of(runs, os.path.join(self.folder, _TEMPORARY), why)
 
     def _is_resized(self, plan: Plan) -> bool:
         return self.asked.nproc not in (None, plan.nproc_per_node)
@@ -170,26 +192,26 @@ class Check:
         runs = Runs(whole, stopped, whole, at)
         return repeats(runs) or runs
 
-    def _ended(self, plan: Plan, whole: Run, view: View) -> Runs | str:
-        """The same of a run that saves only at its end: the second one comes to its own end after fewer steps."""
-        nothing = f"nothing is saved between step {self.asked.at} and the last one"
-        if not saves_at_its_end(whole):
-            return nothing
-        if self._is_resized(plan):
-            return f"{nothing}, and a run that saves at its end is compared on as many ranks only"
-        why = ", only after it; and no number on the command line is that of the steps"
+    def _ended(self, plan: Plan, whole: Run, view: View) -> tuple[Runs | str, str]:
+        """The same of a run that saves only at its end: the second one comes to its own end after fewer steps. Where
+        none does, it takes all steps, and is the whole one too; and why."""
+        rank, why = whole.ranks[0], "no number on the command line is that of the steps"
         for leg in legs(plan.arguments, whole, self.asked.at):
             view.note(f"restart: the run again with `{leg.told}`, to its own end")
             self._empty("b")
             stopped = self._run(replace(plan, arguments=leg.arguments), self.keep("b", _ALIKE))
-            runs = Runs(whole, stopped, whole, len(moments(stopped, whole.ranks[0])), ended=leg.told)
-            if runs.at >= len(moments(whole, whole.ranks[0])) or not saves_at_its_end(stopped):
-                continue
-            found = repeats(runs)
-            if not found:
-                return runs
-            why = f", only after it; and with `{leg.told}` {found}"
-        return nothing + why
+            runs = Runs(whole, stopped, whole, len(moments(stopped, rank)), ended=f"by `{leg.told}`")
+            if runs.at < len(moments(whole, rank)) and saves_at_its_end(stopped):
+                found = repeats(runs)
+                if not found:
+                    return runs, ""
+                why = f"with `{leg.told}` {found}"
+        view.note("restart: the run again, to its own end")
+        self._empty("b")
+        again = self._run(plan, self.keep("b", _ALIKE))
+        if again.outcome != "finished" or not saves_at_its_end(again):
+            return f"the run did not come to its end again ({again.outcome})", why
+        return Runs(again, again, again, len(moments(again, rank)), ended=BY_ITSELF), why
 
     def _run(self, plan: Plan, keep: Callable[[], Keeper]) -> Run:
         log = Log(None)
@@ -269,14 +291,17 @@ def _is_archive(path: str) -> bool:
         return False
 
 
-def _of(runs: Runs, temporary: str) -> protocol.Restart:
-    """temporary: the folder for temporary files."""
+def _of(runs: Runs, temporary: str, why: str) -> protocol.Restart:
+    """temporary: the folder for temporary files. why: there is no longer run than the one before the restart."""
     resumed = runs.resumed
     ranks = resumed.ranks
     if resumed.outcome in ("failed", "hang", "timeout") and not all(moments(resumed, rank) for rank in ranks):
         return _failed(runs)
     if not ranks or not all(moments(resumed, rank) for rank in ranks):
-        return _not("the restarted run takes no step")
+        more = ": give it more of them in --restart-args" if runs.ended else ""
+        return _not(f"the restarted run takes no step{more}")
+    if runs.ended == BY_ITSELF:
+        return compared_with_saved(runs, why)
     return gone(runs, temporary) or compared(runs)
 
 

@@ -115,8 +115,8 @@ def _made(kind: type[Record], name: str, value: Any) -> Any:
 class Restart(Event):
     """The command: what a restart has shown. why: in words, where nothing was compared. after: steps before the first
     run was ended; resumed: before that from which the third went on. ranks: of the third. looked: kinds that were
-    looked at. unclear: what was not compared, and why. ended: what on its command line had the first run end by itself,
-    where it saves at its end."""
+    looked at. unclear: what was not compared, and why. ended: by what the first run
+    has come to its own end, at which it saves."""
 
     compared: Flag
     why: Text = ""
