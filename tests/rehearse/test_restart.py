@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from validate_ddp.console import UsageError
-from validate_ddp.record.restart import BY_ITSELF, Runs, repeats, saves_at_its_end, told_of
+from validate_ddp.record.restart import BY_ITSELF, Runs, moments, repeats, saves_at_its_end, told_of
 from validate_ddp.record.restarted import compared, gone
 from validate_ddp.record.restarted_end import compared_with_saved
 from validate_ddp.record.run import Run
@@ -215,6 +215,14 @@ def test_a_rank_that_reads_the_state_of_another_one(record: Any) -> None:
     (found,) = event.differences
     assert found.text.endswith("; rank 1 reads what only rank 0 has saved")
     assert found.place is not None and found.place.line == 15
+
+
+def test_what_is_loaded_after_a_first_backward_is_no_step(record: Any) -> None:
+    run = record(1)
+    for held in ({"parameters": [1]}, {"parameters": [2], "state": []}, {"parameters": [3], "state": [4]}):
+        names = {"parameters": ["a"], "state": ["a: m"][: len(held.get("state", ()))]}
+        run.add(0, "moment", optimizer=0, count=0, site=run.site(27), digests=held, names=names)
+    assert [each.held("parameters") for each in moments(Run(run.told(finished=True)), 0)] == [{"a": 2}, {"a": 3}]
 
 
 def test_the_number_of_steps_on_a_command_line(record: Any) -> None:

@@ -42,7 +42,8 @@ class Moment(NamedTuple):
 
 
 def moments(run: Run, rank: int) -> list[Moment]:
-    """Those of a rank, in their order."""
+    """Those of a rank, in their order. Where it has an optimizer of torch's, what changed its parameters before (a load
+    after a first backward) was no step."""
     found: list[Moment] = []
     names: dict[str, list[str]] = {}
     for event in run.of(rank, protocol.Moment):
@@ -51,20 +52,21 @@ def moments(run: Run, rank: int) -> list[Moment]:
             aspect: dict(zip(names.get(aspect, ()), numbers, strict=False)) for aspect, numbers in event.digests.items()
         }
         found.append(Moment(event, aspects))
-    return found
+    of_torch = [each for each in found if STATE in each.aspects]
+    return of_torch or found
 
 
 def saved_after(run: Run, least: int) -> int | None:
     """The steps after which the first run is to be ended: the first that are at least as many, with a save between them
     and the next step, on all ranks."""
-    last = min((len(run.of(rank, protocol.Moment)) for rank in run.ranks), default=0)
+    last = min((len(moments(run, rank)) for rank in run.ranks), default=0)
     times = [event.after for _, event in run.each(protocol.Kept) if least <= event.after < last and event.names]
     return min(times, default=None)
 
 
 def saves_at_its_end(run: Run) -> bool:
     """Whether something is saved after the last step of all ranks."""
-    steps = {len(run.of(rank, protocol.Moment)) for rank in run.ranks}
+    steps = {len(moments(run, rank)) for rank in run.ranks}
     return any({event.after} == steps and event.names for _, event in run.each(protocol.Kept))
 
 
@@ -129,8 +131,8 @@ def loads(runs: Runs, paths: set[str]) -> list[Site]:
     """Where the restarted run reads one of these, or what lies under it, before its first step."""
     found = []
     for rank in runs.resumed.ranks:
-        steps = runs.resumed.of(rank, protocol.Moment)
-        until = steps[0].time if steps else float("inf")
+        steps = moments(runs.resumed, rank)
+        until = steps[0].event.time if steps else float("inf")
         for event in runs.resumed.of(rank, protocol.Read):
             if event.time < until and lies_in(event.path, paths):
                 found.append(event.site)

@@ -61,6 +61,6 @@ def difference(
 def _loop(runs: Runs) -> protocol.Frame | None:
     """The line at which the restarted run takes the last batch before its first step."""
     rank = runs.resumed.ranks[0]
-    until = runs.resumed.of(rank, protocol.Moment)[0].time
+    until = moments(runs.resumed, rank)[0].event.time
     sites = [each.site for each in runs.resumed.of(rank, protocol.Batch) if each.time < until]
     return sites[-1].own if sites and sites[-1].frames else None

@@ -69,6 +69,8 @@ class Moments:
         self.depth = 0
         self.averages = Averages(session, self.parameters)
         self.own = OwnSteps(session)
+        self.taken_by_itself = 0
+        """Steps so far without an optimizer."""
         self._begin()
 
     def _begin(self) -> None:
@@ -199,6 +201,7 @@ class Moments:
         """An optimizer is about to step. Does not return where the run is to end here."""
         if self.session.sites.within("checkpoint/state_dict"):
             return  # a step of nothing, by which torch makes a state to load into
+        self.done, self.taken_by_itself = self.done - self.taken_by_itself, 0  # they were none: something was loaded
         self._take(optimizer, {})
 
     def look(self) -> None:
@@ -206,6 +209,7 @@ class Moments:
         before = self.own.taken() if self.losses else {}
         if before:
             self._take(None, before)
+            self.taken_by_itself += 1
 
     def steps(self) -> int:
         """Those that have been taken."""
