@@ -171,12 +171,7 @@ class Check:
         if plan.stop_after:
             again = replace(again, stop_after=max(1, plan.stop_after - runs.at))
         resumed = self._run(again, self.keep("b", _OTHER, whole=0 if self._is_resized(plan) else None))
-        runs = runs._replace(resumed=resumed)
-        if runs.ended and not words and not loads(runs, written(runs.stopped)):
-            return _not(
-                "the run saves at its end, and reads nothing of it when it is started again: --restart-args say how"
-            )
-        return _of(runs, os.path.join(self.folder, _TEMPORARY), why)
+        return _of(runs._replace(resumed=resumed), os.path.join(self.folder, _TEMPORARY), bool(words), why)
 
     def _is_resized(self, plan: Plan) -> bool:
         return self.asked.nproc not in (None, plan.nproc_per_node)
@@ -201,7 +196,7 @@ class Check:
             self._empty("b")
             stopped = self._run(replace(plan, arguments=leg.arguments), self.keep("b", _ALIKE))
             runs = Runs(whole, stopped, whole, len(moments(stopped, rank)), ended=f"by `{leg.told}`")
-            if runs.at < len(moments(whole, rank)) and saves_at_its_end(stopped):
+            if 0 < runs.at < len(moments(whole, rank)) and saves_at_its_end(stopped):
                 found = repeats(runs)
                 if not found:
                     return runs, ""
@@ -291,8 +286,9 @@ def _is_archive(path: str) -> bool:
         return False
 
 
-def _of(runs: Runs, temporary: str, why: str) -> protocol.Restart:
-    """temporary: the folder for temporary files. why: there is no longer run than the one before the restart."""
+def _of(runs: Runs, temporary: str, told: bool, why: str) -> protocol.Restart:
+    """temporary: the folder for temporary files. told: the restarted run is given further arguments. why: there is no
+    longer run than the one before the restart."""
     resumed = runs.resumed
     ranks = resumed.ranks
     if resumed.outcome in ("failed", "hang", "timeout") and not all(moments(resumed, rank) for rank in ranks):
@@ -300,6 +296,10 @@ def _of(runs: Runs, temporary: str, why: str) -> protocol.Restart:
     if not ranks or not all(moments(resumed, rank) for rank in ranks):
         more = ": give it more of them in --restart-args" if runs.ended else ""
         return _not(f"the restarted run takes no step{more}")
+    if runs.ended and not told and not loads(runs, written(runs.stopped)):
+        return _not(
+            "the run saves at its end, and reads nothing of it when it is started again: --restart-args say how"
+        )
     if runs.ended == BY_ITSELF:
         return compared_with_saved(runs, why)
     return gone(runs, temporary) or compared(runs)
@@ -328,7 +328,9 @@ def _failed(runs: Runs) -> protocol.Restart:
         kind=FAILS, severity="error", rank=rank, step=runs.at + 1, text=told[:300], place=place,
         also=saved if saved != place else None, note="saved here",
     )  # fmt: skip
-    return protocol.Restart(compared=True, after=runs.at, resumed=runs.at, ranks=max(1, ranks), differences=[found])
+    return protocol.Restart(
+        compared=True, ended=runs.ended, after=runs.at, resumed=runs.at, ranks=max(1, ranks), differences=[found]
+    )
 
 
 def _not_led(run: Run, paths: set[str]) -> str:
