@@ -93,6 +93,8 @@ def events(draw: Any, kind: type[protocol.Event]) -> protocol.Event:
         fields.update(names=["mean"], shapes=[[1]])
     if kind is protocol.Kept:
         fields.update(names=["mean"], numbers=[1], shown=[""])
+    if kind is protocol.Settings:
+        fields.update(names=["--steps"], values=[8])
     return kind(**fields)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any
 
 import pytest
 from validate_ddp.console import UsageError
-from validate_ddp.record.restart import Runs, repeats, told_of
+from validate_ddp.record.restart import BY_ITSELF, Runs, moments, repeats, saves_at_its_end, told_of
 from validate_ddp.record.restarted import compared, gone
+from validate_ddp.record.restarted_end import compared_with_saved
 from validate_ddp.record.run import Run
 from validate_ddp.rehearse import options, show
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.held import guard
+from validate_ddp.rehearse.legs import legs
 from validate_ddp.rehearse.outcome import judge
 from validate_ddp.rehearse.page import as_html
 from validate_ddp.rehearse.plan import Plan
@@ -160,6 +163,129 @@ def test_a_run_that_goes_on_by_itself_with_the_random_state_of_another_rank(reco
     event = gone(Runs(whole, whole, Run(steps(record, 0, STEPS).told(finished=True)), AT), "/project")
     assert event is not None
     assert [(each.kind, each.rank) for each in event.differences] == [("random", 1)]
+
+
+@pytest.mark.parametrize(
+    ("own", "away", "kind", "told"),
+    [
+        (True, 0.5, "state", "step 3 makes 1 of 2 parameters (`b`) others than the whole .*own opt"),
+        (False, 0.5, "counters", "step 3 makes 1 of 2 .*what else it hangs on is not restored"),
+        (True, 1e-7, "", ""),  # sums in another order
+    ],
+)  # fmt: skip
+def test_a_step_that_makes_other_parameters_of_the_same(
+    record: Any, own: bool, away: float, kind: str, told: str
+) -> None:
+    def unseen(step: Step, number: int, rank: int) -> None:
+        if own:
+            del step["digests"]["state"]
+
+    def moved(step: Step, number: int, rank: int) -> None:
+        unseen(step, number, rank)
+        if step["count"] == 1:
+            step["digests"]["parameters"], step["losses"] = [31, 9], [step["losses"][0] * (1 + away)]
+
+    runs = [
+        steps(record, *span, change)
+        for span, change in (((0, STEPS), unseen), ((0, AT + 1), unseen), ((AT, STEPS), moved))
+    ]
+    event = compared(Runs(*(Run(each.told(finished=True)) for each in runs), AT))
+    assert [each.kind for each in event.differences] == [kind] * bool(kind), event
+    assert not kind or re.search(told.replace("(", r"\(").replace(")", r"\)"), event.differences[0].text)
+
+
+def test_a_rank_that_reads_the_state_of_another_one(record: Any) -> None:
+    def moved(step: Step, number: int, rank: int) -> None:
+        del step["digests"]["state"]
+        if step["count"] == 1:
+            step["digests"]["parameters"], step["losses"] = [31, 9], [9.0]
+
+    whole, stopped = (steps(record, 0, last, lambda step, *_: step["digests"].pop("state")) for last in (STEPS, AT + 1))
+    resumed = steps(record, AT, STEPS, moved)
+    read = {
+        "event": "read",
+        "process": 1,
+        "rank_of": 1,
+        "time": 0.0,
+        "path": "/project/last.pt",
+        "site": resumed.site(15),
+    }
+    resumed.events.insert(next(n for n, event in enumerate(resumed.events) if event["event"] == "moment"), read)
+    event = compared(Runs(*(Run(each.told(finished=True)) for each in (whole, stopped, resumed)), AT))
+    (found,) = event.differences
+    assert found.text.endswith("; rank 1 reads what only rank 0 has saved")
+    assert found.place is not None and found.place.line == 15
+
+
+def test_what_is_loaded_after_a_first_backward_is_no_step(record: Any) -> None:
+    run = record(1)
+    for held in ({"parameters": [1]}, {"parameters": [2], "state": []}, {"parameters": [3], "state": [4]}):
+        names = {"parameters": ["a"], "state": ["a: m"][: len(held.get("state", ()))]}
+        run.add(0, "moment", optimizer=0, count=0, site=run.site(27), digests=held, names=names)
+    assert [each.held("parameters") for each in moments(Run(run.told(finished=True)), 0)] == [{"a": 2}, {"a": 3}]
+
+
+def test_the_number_of_steps_on_a_command_line(record: Any) -> None:
+    run = steps(record, 0, STEPS)
+    run.add(0, "settings", names=["--limit", "--epochs", "--batch", "--seed"], values=[6, 2, 4, 1])
+    whole = Run(run.told(finished=True))
+    told = [(each.told, each.arguments) for each in legs(("run=6", "--limit", "6", "6"), whole, 2)]
+    assert told == [
+        ("run=2", ("run=2", "--limit", "6", "6")), ("--limit 2", ("run=6", "--limit", "2", "6")),
+        ("2", ("run=6", "--limit", "6", "2")),
+        ("--epochs 1", ("run=6", "--limit", "6", "6", "--epochs", "1")),  # two iterations over a loader
+    ]  # fmt: skip
+    assert [each.told for each in legs((), whole, 2)] == ["--limit 2", "--epochs 1"]
+    assert [each.told for each in legs(("--limit=6",), whole, 9)] == ["--limit=5", "--epochs 1"]
+
+
+def at_the_end(record: Any, change: Change | None = None) -> protocol.Restart:
+    """Of a run of two ranks that ends after five steps, in the middle of an epoch, and one that goes on from it."""
+    whole = steps(record, 0, 5)
+    kept = {"names": ["a", "b"], "numbers": [51, 52], "shown": ["", ""]}
+    whole.add(0, "kept", path="/project/last.pt", after=5, site=whole.site(30), **kept)
+    loader = {"loader": 0, "length": 12, "batches": 3, "batch_size": 2, "numbered": None, "iterable": False}
+    for rank in range(2):
+        whole.add(rank, "loader", site=whole.site(9), **loader)
+        for number in (3, 4):
+            whole.add(rank, "batch", loader=0, turn=1, site=whole.site(20), count=number - 3)
+    resumed = steps(record, 5, 8, change)
+    read = {"event": "read", "process": 0, "rank_of": 0, "time": 0.0, "path": "/project/last.pt"}
+    at = next(n for n, event in enumerate(resumed.events) if event["event"] == "moment")
+    resumed.events.insert(at, {**read, "site": resumed.site(15)})
+    run = Run(whole.told(finished=True))
+    assert saves_at_its_end(run)
+    runs = Runs(run, run, Run(resumed.told(finished=True)), 5, ended=BY_ITSELF)
+    return compared_with_saved(runs, "nothing says so")
+
+
+def first(**changes: Any) -> Change:
+    """Other values in the first step of the restarted run."""
+
+    def change(step: Step, number: int, rank: int) -> None:
+        if step["count"] == 0:
+            step |= {name: value for name, value in changes.items() if name in step}
+            step["digests"] |= {name: value for name, value in changes.items() if name not in step}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "severity", "told"),
+    [
+        (None, "", "as it was saved; not compared: the steps with those of a longer run: nothing says so"),
+        (first(parameters=[51, 2]), "error", "`b` of the model, 1 of 2 parameters, begin as they began in the"),
+        (first(parameters=[1, 2]), "error", "the restarted run begins from the first run's first weights"),
+        (first(parameters=[51, 99]), "", "not compared: `b` with what was saved, in which there is no such tensor"),
+        (first(state=[], names={"parameters": ["a", "b"]}), "error", "begins without 1 of the 1 entries of the state"),
+        (first(batches=[1000], samples=[0, 1]), "warning", "from what step 4 of 5 did, in an epoch that was not over"),
+    ],
+)  # fmt: skip
+def test_beside_what_a_run_has_saved_at_its_end(record: Any, change: Change | None, severity: str, told: str) -> None:
+    event = at_the_end(record, change)
+    assert [each.severity for each in event.differences] == [severity] * bool(severity), event
+    assert told in (event.differences[0].text if severity else told_of(event))
+    assert told_of(event).startswith("ended by itself after step 5, went on on 2 ranks for 3 steps: ")
 
 
 def test_two_runs_that_differ_are_not_compared(record: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,33 @@ def test_what_a_user_of_the_trainer_keeps_aside_is_lost(
     assert {each.code for each in run.findings if each.code.startswith("DDP9")} == codes, str(run)
 
 
+@pytest.mark.parametrize(
+    ("words", "told", "found"),
+    [
+        (["steps=6"], "ended by `steps=3` after step 3, went on on 2 ranks for 6 steps: as the whole run", ""),
+        ([], "ended by itself after step 6, went on on 2 ranks .*: as it was saved; not compared: .*no number", ""),
+        (["steps=6", "schedule"], "not compared: .*with `steps=3` two runs of the script differ in step 3", ""),
+        (["elsewhere"], "not compared: the run saves at its end, and reads nothing of it", ""),
+        (["loses"], "ended by itself", "error DDP904 .* begins without 12 of the 12 entries of the state"),
+        (["head"], "ended by itself", "error DDP907 .*`2.weight`, `2.bias` of the model, 2 of 4 parameters, begin"),
+        (["again"], "ended by itself", "warning DDP901 .*first learns from what step 1 of 6 did, .* 6 steps of data"),
+        (["again", "steps=6"], "ended by `steps=3`", "error DDP901 .*step 4 learns from what step 1 of the"),
+    ],
+)  # fmt: skip
+def test_a_run_that_saves_at_its_end_goes_on_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], told: str, found: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = rehearse(SCRIPT.with_name("restart_end_script.py"), args=words, restart_at=3, static=False)
+    assert re.search(told, str(run)), str(run)
+    wrong = [each for each in run.findings if each.severity != "info" and each.code.startswith("DDP9")]
+    assert len(wrong) == bool(found), str(run)
+    assert not found or re.search(found, f"{wrong[0].severity} {wrong[0].code} {wrong[0].message}"), str(run)
+    assert not run.faults and not list(tmp_path.iterdir())
+
+
 PAIRS = {
+    "restart_of_velocities_that_one_rank_saves": "", "restart_that_counts_samples_of_one_rank": "",
     "restart_of_a_term_that_grows": "", "restart_without_the_moments": "", "restart_of_sharded_weights_only": "",
     "restart_on_more_ranks_without_their_random_states": "", "restart_on_more_ranks_without_their_loaders": "",
     "restart_without_skipped_batches": "accelerate", "restart_of_the_loader_of_rank_zero": "torchdata",

@@ -19,6 +19,8 @@ SAMPLES, RATES, COUNTERS, STATE, RANDOM, AVERAGES, WEIGHTS, FAILS = (
     "samples", "rates", "counters", "state", "random", "averages", "weights", "fails",
 )  # fmt: skip
 """Kinds of differences, one a rule."""
+BY_ITSELF = "by itself"
+"""How a run has ended that is the whole one too."""
 
 Held = dict[str, int]
 """Digests by name."""
@@ -40,7 +42,8 @@ class Moment(NamedTuple):
 
 
 def moments(run: Run, rank: int) -> list[Moment]:
-    """Those of a rank, in their order."""
+    """Those of a rank, in their order. Where it has an optimizer of torch's, what changed its parameters before (a load
+    after a first backward) was no step."""
     found: list[Moment] = []
     names: dict[str, list[str]] = {}
     for event in run.of(rank, protocol.Moment):
@@ -49,26 +52,40 @@ def moments(run: Run, rank: int) -> list[Moment]:
             aspect: dict(zip(names.get(aspect, ()), numbers, strict=False)) for aspect, numbers in event.digests.items()
         }
         found.append(Moment(event, aspects))
-    return found
+    of_torch = [each for each in found if STATE in each.aspects]
+    return of_torch or found
 
 
 def saved_after(run: Run, least: int) -> int | None:
     """The steps after which the first run is to be ended: the first that are at least as many, with a save between them
     and the next step, on all ranks."""
-    last = min((len(run.of(rank, protocol.Moment)) for rank in run.ranks), default=0)
+    last = min((len(moments(run, rank)) for rank in run.ranks), default=0)
     times = [event.after for _, event in run.each(protocol.Kept) if least <= event.after < last and event.names]
     return min(times, default=None)
 
 
+def saves_at_its_end(run: Run) -> bool:
+    """Whether something is saved after the last step of all ranks."""
+    steps = {len(moments(run, rank)) for rank in run.ranks}
+    return any({event.after} == steps and event.names for _, event in run.each(protocol.Kept))
+
+
 class Runs(NamedTuple):
     """The three runs. base: the steps of the whole run before that which the restarted one goes on with; at: those
-    after which the stopped one was ended."""
+    after which the stopped one was ended. ended: by what; "" where the check has ended it."""
 
     whole: Run
     stopped: Run
     resumed: Run
     at: int
     base: int = 0
+    ended: str = ""
+
+    def until(self, rank: int) -> list[Moment]:
+        """The steps of the stopped run, and what the next one would be made from: of a run that ended by itself it is
+        the whole run's, which has taken the same steps."""
+        found = moments(self.stopped, rank)
+        return [*found, *moments(self.whole, rank)[self.at : self.at + 1]] if self.ended else found
 
     def of(self, rank: int) -> tuple[list[Moment], list[Moment]]:
         """The steps of both that stand beside each other."""
@@ -82,12 +99,13 @@ class Runs(NamedTuple):
         """The line of the restarted run that loads what was saved, and that which saves it; the latter twice where
         nothing is loaded."""
         saves = [event.site for _, event in self.stopped.each(protocol.Kept) if event.after <= self.at]
-        saved = _own(saves[-1]) if saves else None
+        saved = own(saves[-1]) if saves else None
         loaded = loads(self, checkpoints(self.stopped)) or loads(self, written(self.stopped))
-        return (_own(loaded[0]) if loaded else saved), saved
+        return (own(loaded[0]) if loaded else saved), saved
 
 
-def _own(site: Site) -> protocol.Frame | None:
+def own(site: Site) -> protocol.Frame | None:
+    """The line of the script's."""
     return site.own if site.frames and not site.own.library else None
 
 
@@ -113,8 +131,8 @@ def loads(runs: Runs, paths: set[str]) -> list[Site]:
     """Where the restarted run reads one of these, or what lies under it, before its first step."""
     found = []
     for rank in runs.resumed.ranks:
-        steps = runs.resumed.of(rank, protocol.Moment)
-        until = steps[0].time if steps else float("inf")
+        steps = moments(runs.resumed, rank)
+        until = steps[0].event.time if steps else float("inf")
         for event in runs.resumed.of(rank, protocol.Read):
             if event.time < until and lies_in(event.path, paths):
                 found.append(event.site)
@@ -122,12 +140,13 @@ def loads(runs: Runs, paths: set[str]) -> list[Site]:
 
 
 class Wrong(NamedTuple):
-    """A difference, before it gets its line."""
+    """A difference. place: its line, where it is not that of its kind."""
 
     severity: str
     rank: int
     step: int
     text: str
+    place: protocol.Frame | None = None
 
 
 class Unclear(NamedTuple):
@@ -172,7 +191,7 @@ def draws(runs: Runs, rank: int, generator: str) -> bool:
 def repeats(runs: Runs) -> str:
     """Where the stopped run is not what the whole one was, in words; "" where it is, up to its end."""
     for rank in runs.whole.ranks:
-        one, two = moments(runs.whole, rank), moments(runs.stopped, rank)
+        one, two = moments(runs.whole, rank), runs.until(rank)
         if len(two) <= runs.at:
             return f"rank {rank} came to {len(two)} steps when it was run again"
         for number, (mine, theirs) in enumerate(zip(one, two, strict=False)):
@@ -192,7 +211,7 @@ def aligned(runs: Runs) -> tuple[int | None, list[str]]:
     although some that were trained are equal; None where there is none with a save."""
     rank, whole = runs.whole.ranks[0], runs.same_size
     first = moments(runs.resumed, rank)[0].held("parameters" if whole else "whole")
-    theirs = moments(runs.stopped, rank)
+    theirs = runs.until(rank)
     saves = {event.after for _, event in runs.stopped.each(protocol.Kept) if 0 < event.after <= runs.at}
     for at in sorted(saves, reverse=True) if whole else [runs.at]:
         if first and theirs[at].held("parameters" if whole else "whole") == first:
@@ -249,17 +268,18 @@ def told_of(event: protocol.Restart) -> str:
     """The fact, in a line."""
     if not event.compared:
         return f"not compared: {event.why}"
+    first_ended = f"ended {event.ended}" if event.ended else "stopped"
     if any(each.kind == FAILS for each in event.differences):
-        return f"stopped after step {event.after}; the restart fails"
+        return f"{first_ended} after step {event.after}; the restart fails"
     ranks = f" on {event.ranks} ranks" if event.ranks else ""
-    went = f"stopped after step {event.after}, went on{ranks} for {event.steps} steps"
+    went = f"{first_ended} after step {event.after}, went on{ranks} for {event.steps} steps"
     wrong = [each for each in event.differences if each.severity != "info"]
     first = min(wrong, key=lambda each: each.step, default=None)
     rest = f"; not compared: {'; '.join(event.unclear)}" if event.unclear else ""
     if first is not None:
         kinds = ", ".join(dict.fromkeys(each.kind for each in wrong))
         return f"{went}: differs from step {first.step} on, rank {first.rank} ({kinds}){rest}"
-    return f"{went}: as the whole run{rest}"
+    return f"{went}: as {'it was saved' if event.ended == BY_ITSELF else 'the whole run'}{rest}"
 
 
 def seen_of(run: Run, kind: str) -> Verdicts:

@@ -31,6 +31,8 @@ from validate_ddp.record.restart import (
 )
 from validate_ddp.record.restarted_counts import counters
 from validate_ddp.record.restarted_samples import samples
+from validate_ddp.record.restarted_told import Comparison, difference
+from validate_ddp.record.restarted_updates import is_own, updates
 from validate_ddp.record.run import Run
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 
@@ -39,61 +41,29 @@ def compared(runs: Runs) -> protocol.Restart:
     """The event of the command."""
     first = moments(runs.resumed, runs.resumed.ranks[0])[0]
     base, others = aligned(runs)
-    event = protocol.Restart(
-        compared=True, after=runs.at, ranks=len(runs.resumed.ranks),
-        steps=len(moments(runs.resumed, runs.resumed.ranks[0])),
-    )  # fmt: skip
-    looked: list[str] = []
-    unclear: list[str] = []
-    found: list[protocol.Difference] = []
-    place, saved = runs.place()
-
-    def take(kind: str, seen: Seen) -> None:
-        for each in seen:
-            if isinstance(each, Unclear):
-                unclear.append(each.text)
-                continue
-            looked.append(kind)
-            if each is not None:
-                at = (_loop(runs) if kind == SAMPLES else None) or place
-                found.append(_told(each, kind, at, saved if saved != at else None))
-
     if base is None:
-        take(WEIGHTS, _nothing(runs, first))
-        event.resumed = 0
-    else:
-        runs = runs._replace(base=base)
-        event.resumed = base
-        take(WEIGHTS, _weights(runs, others))
-        take(STATE, _state(runs))
-        take(SAMPLES, samples(runs))
-        take(RATES, _rates(runs, all(each.kind != STATE for each in found)))
-        take(RANDOM, _random(runs))
-        take(AVERAGES, _averages(runs))
-        if all(each.kind not in (SAMPLES, RATES) for each in found):  # which may be by what is counted
-            take(COUNTERS, counters(runs, clean=all(each.severity == INFO for each in found)))
-        event.sides = list(sides(runs, any(each.severity != INFO for each in found)))
-    event.differences, event.unclear = found, unclear
-    event.looked = list(dict.fromkeys(looked))
+        new = Comparison(runs)
+        new.take(WEIGHTS, nothing(runs, first))
+        return new.event(0)
+    runs = runs._replace(base=base)
+    found = Comparison(runs)
+    found.take(WEIGHTS, _weights(runs, others))
+    found.take(STATE, _state(runs))
+    found.take(SAMPLES, samples(runs))
+    found.take(RATES, _rates(runs, not found.has(STATE)))
+    found.take(RANDOM, _random(runs))
+    found.take(AVERAGES, _averages(runs))
+    if not found.has(SAMPLES, RATES):  # which may be by what is counted
+        found.take(COUNTERS, counters(runs, clean=found.clean))
+    if found.clean:
+        found.take(STATE if is_own(runs) else COUNTERS, updates(runs))
+    event = found.event(base)
+    event.sides = list(sides(runs, not found.clean))
     return event
 
 
-def _told(wrong: Wrong, kind: str, place: protocol.Frame | None, saved: protocol.Frame | None) -> protocol.Difference:
-    return protocol.Difference(
-        kind=kind, severity=wrong.severity, rank=wrong.rank, step=wrong.step, text=wrong.text, place=place, also=saved,
-        note="saved here",
-    )  # fmt: skip
-
-
-def _loop(runs: Runs) -> protocol.Frame | None:
-    """The line at which the restarted run takes the last batch before its first step."""
-    rank = runs.resumed.ranks[0]
-    until = runs.resumed.of(rank, protocol.Moment)[0].time
-    sites = [each.site for each in runs.resumed.of(rank, protocol.Batch) if each.time < until]
-    return sites[-1].own if sites and sites[-1].frames else None
-
-
-def _nothing(runs: Runs, first: Moment) -> Seen:
+def nothing(runs: Runs, first: Moment) -> Seen:
+    """The restarted run begins from weights that the first one has had after none of its saves."""
     rank = runs.whole.ranks[0]
     begin = moments(runs.whole, rank)[0].held("parameters")
     if not loads(runs, written(runs.stopped)):
@@ -144,7 +114,7 @@ def _state(runs: Runs) -> Seen:
     aspect = "state" if runs.same_size else "whole_state"
     for rank, mine, theirs in firsts(runs)[: None if runs.same_size else 1]:
         if not runs.same_size:
-            mine = moments(runs.stopped, rank)[runs.at]
+            mine = runs.until(rank)[runs.at]
         one, two = mine.held(aspect), theirs.held(aspect)
         if not one:
             continue
@@ -205,7 +175,7 @@ def _rate_before(runs: Runs, rank: int, name: str, value: float) -> str:
 def _random(runs: Runs) -> Seen:
     if not runs.same_size:
         return
-    yield from _of_another_rank(runs.stopped, runs.resumed, runs.base)
+    yield from of_another_rank(runs.stopped, runs.resumed, runs.base)
     saves = [event for _, event in runs.stopped.each(protocol.Randomness) if not event.is_set]
     sets = [event for _, event in runs.resumed.each(protocol.Randomness) if event.is_set]
     for generator in ("torch", "numpy", "python"):
@@ -229,7 +199,7 @@ def _random(runs: Runs) -> Seen:
             break
 
 
-def _of_another_rank(stopped: Run, resumed: Run, base: int | None) -> Seen:
+def of_another_rank(stopped: Run, resumed: Run, base: int | None) -> Seen:
     """Random states that are set to those of other ranks, which had others. base: the steps that the second run goes on
     after; None where it is one with the first, and a state counts that is set after what it has saved was read."""
     owners: dict[int, set[int]] = {}
@@ -276,9 +246,9 @@ def gone(runs: Runs, folder: str) -> protocol.Restart | None:
         return None
     why = "what is saved lies in a temporary folder of each run's own: give the script a folder"
     event = protocol.Restart(compared=False, why=why)
-    for each in _of_another_rank(runs.whole, runs.whole, None):
+    for each in of_another_rank(runs.whole, runs.whole, None):
         if isinstance(each, Wrong):
-            event.differences = [_told(each, RANDOM, saved[-1].site.own, None)]
+            event.differences = [difference(each, RANDOM, saved[-1].site.own, None)]
             break
     return event
 
@@ -288,7 +258,7 @@ def _averages(runs: Runs) -> Seen:
     if runs.base != runs.at:
         return
     for rank, *_ in firsts(runs)[: None if runs.same_size else 1]:
-        one = moments(runs.stopped, rank)[runs.at].held("averages")
+        one = runs.until(rank)[runs.at].held("averages")
         resumed = moments(runs.resumed, rank)
         known = next((at for at, each in enumerate(resumed) if each.held("averages")), None)
         if not one or known is None:

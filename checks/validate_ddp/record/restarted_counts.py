@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, WARNING
 from validate_ddp.record.restart import Runs, Seen, Wrong, draws, firsts, learned_alike, moments
+from validate_ddp.record.restarted_updates import NEAR
 from validate_ddp.record.run import Run
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 
 _ENDED = "finished"
-_NEAR = 1e-5
-"""To what the loss of a step is the same, relatively."""
 
 
 def counters(runs: Runs, clean: bool) -> Seen:
@@ -44,11 +43,11 @@ def _thrown_away(run: Run, rank: int) -> int:
 def _loss(runs: Runs) -> Iterator[Wrong]:
     """Where all that is known of a step is as it was, and its loss is another, while the run that was ended had it."""
     for rank, mine, theirs in firsts(runs):
-        again = moments(runs.stopped, rank)[runs.base].event.losses
+        again = runs.until(rank)[runs.base].event.losses
         drawn = {name: state for name, state in mine.held("random").items() if draws(runs, rank, name)}
         alike = mine.fed and mine.fed == theirs.fed and drawn.items() <= theirs.held("random").items()
         one, two = mine.event.losses[-1:], theirs.event.losses[-1:]
-        if alike and one and two and again == mine.event.losses and abs(one[0] - two[0]) > _NEAR * abs(one[0]):
+        if alike and one and two and again == mine.event.losses and abs(one[0] - two[0]) > NEAR * abs(one[0]):
             text = f"the loss of step {runs.base + 1} is {two[0]:.6g}, where the whole run has {one[0]:.6g}, from the "
             text += "same samples, weights and random state: something else that it hangs on is not restored"
             yield Wrong(WARNING, rank, runs.base + 1, f"rank {rank}: {text}")
@@ -56,8 +55,8 @@ def _loss(runs: Runs) -> Iterator[Wrong]:
 
 
 def _length(runs: Runs) -> Iterator[Wrong]:
-    if runs.whole.outcome != _ENDED or runs.resumed.outcome != _ENDED:
-        return
+    if runs.whole.outcome != _ENDED or runs.resumed.outcome != _ENDED or runs.ended:
+        return  # a number of steps may be that of each run
     rank = runs.whole.ranks[0]
     left, taken = len(moments(runs.whole, rank)) - runs.base, len(moments(runs.resumed, rank))
     if taken != left:

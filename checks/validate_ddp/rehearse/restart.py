@@ -13,12 +13,24 @@ from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 from validate_ddp.console import UsageError
-from validate_ddp.record.restart import FAILS, Runs, moments, repeats, saved_after, written
+from validate_ddp.record.restart import (
+    BY_ITSELF,
+    FAILS,
+    Runs,
+    loads,
+    moments,
+    repeats,
+    saved_after,
+    saves_at_its_end,
+    written,
+)
 from validate_ddp.record.restarted import compared, gone
+from validate_ddp.record.restarted_end import compared_with_saved
 from validate_ddp.record.run import PEER_GONE, Run
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.held import guard
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.hook import RESTART, WHY
+from validate_ddp.rehearse.legs import legs
 from validate_ddp.rehearse.log import Log
 from validate_ddp.rehearse.parent.keeping import Keeper
 from validate_ddp.rehearse.parent.supervisor import supervise
@@ -101,10 +113,13 @@ class Check:
         plan = replace(self.plan, environment=(*hashes, *QUIET, *self.plan.environment))
         return forked(plan, self.keeper, silent=False)
 
-    def _empty(self) -> None:
-        """The folder for temporary files has the same name in all runs; the second one finds nothing in it."""
+    def _empty(self, files: str = "") -> None:
+        """The folder for temporary files has the same name in all runs; the second one finds nothing in it, nor in the
+        one that it writes into."""
         path = os.path.join(self.folder, _TEMPORARY)
         shutil.rmtree(path, ignore_errors=True)
+        if files:
+            shutil.rmtree(os.path.join(self.folder, files), ignore_errors=True)
         os.makedirs(path, 0o700, exist_ok=True)  # where what the script has made read-only is left in it
 
     def __enter__(self) -> Check:
@@ -137,29 +152,61 @@ class Check:
     def _event(self, plan: Plan, whole: Run, view: View) -> protocol.Restart:
         if whole.outcome not in _ENDED_WELL:
             return _not(f"the run did not come to its end ({whole.outcome})")
-        at = saved_after(whole, self.asked.at)
-        if at is None:
-            return _not(f"nothing is saved between step {self.asked.at} and the last one")
-        view.note(f"restart: the run again, ended after step {at}")
-        sizes = self.asked.nproc not in (None, plan.nproc_per_node)
-        self._empty()
-        stopped = self._run(replace(plan, stop_after=None), self.keep("b", _ALIKE, at, at if sizes else None))
-        if stopped.outcome != "stopped":
-            return _not(f"the run did not come to step {at + 1} again ({stopped.outcome})")
-        runs = Runs(whole, stopped, whole, at)
-        why = repeats(runs)
-        if why:
-            return _not(why)
+        at, why = saved_after(whole, self.asked.at), ""
+        if at is not None:
+            runs = self._stopped(plan, whole, at, view)
+        elif saves_at_its_end(whole) and not self._is_resized(plan):
+            runs, why = self._ended(plan, whole, view)
+        else:
+            ranks = ", which is for as many ranks" if saves_at_its_end(whole) else ""
+            runs = f"nothing is saved between step {self.asked.at} and the last one{ranks}"
+        if isinstance(runs, str):
+            return _not(runs)
         view.note("restart: on from what was saved")
-        last = _last(stopped, at, os.path.join(self.folder, "b"))
+        last = _last(runs.stopped, runs.at, os.path.join(self.folder, "b"))
         words = tuple(word.replace("{last}", last) for word in self.asked.arguments)
         again = replace(
             plan, arguments=(*plan.arguments, *words), nproc_per_node=self.asked.nproc or plan.nproc_per_node
         )
         if plan.stop_after:
-            again = replace(again, stop_after=max(1, plan.stop_after - at))
-        resumed = self._run(again, self.keep("b", _OTHER, whole=0 if sizes else None))
-        return _of(runs._replace(resumed=resumed), os.path.join(self.folder, _TEMPORARY))
+            again = replace(again, stop_after=max(1, plan.stop_after - runs.at))
+        resumed = self._run(again, self.keep("b", _OTHER, whole=0 if self._is_resized(plan) else None))
+        return _of(runs._replace(resumed=resumed), os.path.join(self.folder, _TEMPORARY), bool(words), why)
+
+    def _is_resized(self, plan: Plan) -> bool:
+        return self.asked.nproc not in (None, plan.nproc_per_node)
+
+    def _stopped(self, plan: Plan, whole: Run, at: int, view: View) -> Runs | str:
+        """With the second run, which is ended after so many steps; or why there is nothing to compare."""
+        view.note(f"restart: the run again, ended after step {at}")
+        self._empty("b")
+        tell = at if self._is_resized(plan) else None
+        stopped = self._run(replace(plan, stop_after=None), self.keep("b", _ALIKE, at, tell))
+        if stopped.outcome != "stopped":
+            return f"the run did not come to step {at + 1} again ({stopped.outcome})"
+        runs = Runs(whole, stopped, whole, at)
+        return repeats(runs) or runs
+
+    def _ended(self, plan: Plan, whole: Run, view: View) -> tuple[Runs | str, str]:
+        """The same of a run that saves only at its end: the second one comes to its own end after fewer steps. Where
+        none does, it takes all steps, and is the whole one too; and why."""
+        rank, why = whole.ranks[0], "no number on the command line is that of the steps"
+        for leg in legs(plan.arguments, whole, self.asked.at):
+            view.note(f"restart: the run again with `{leg.told}`, to its own end")
+            self._empty("b")
+            stopped = self._run(replace(plan, arguments=leg.arguments), self.keep("b", _ALIKE))
+            runs = Runs(whole, stopped, whole, len(moments(stopped, rank)), ended=f"by `{leg.told}`")
+            if 0 < runs.at < len(moments(whole, rank)) and saves_at_its_end(stopped):
+                found = repeats(runs)
+                if not found:
+                    return runs, ""
+                why = f"with `{leg.told}` {found}"
+        view.note("restart: the run again, to its own end")
+        self._empty("b")
+        again = self._run(plan, self.keep("b", _ALIKE))
+        if again.outcome != "finished" or not saves_at_its_end(again):
+            return f"the run did not come to its end again ({again.outcome})", why
+        return Runs(again, again, again, len(moments(again, rank)), ended=BY_ITSELF), why
 
     def _run(self, plan: Plan, keep: Callable[[], Keeper]) -> Run:
         log = Log(None)
@@ -239,14 +286,22 @@ def _is_archive(path: str) -> bool:
         return False
 
 
-def _of(runs: Runs, temporary: str) -> protocol.Restart:
-    """temporary: the folder for temporary files."""
+def _of(runs: Runs, temporary: str, told: bool, why: str) -> protocol.Restart:
+    """temporary: the folder for temporary files. told: the restarted run is given further arguments. why: there is no
+    longer run than the one before the restart."""
     resumed = runs.resumed
     ranks = resumed.ranks
     if resumed.outcome in ("failed", "hang", "timeout") and not all(moments(resumed, rank) for rank in ranks):
         return _failed(runs)
     if not ranks or not all(moments(resumed, rank) for rank in ranks):
-        return _not("the restarted run takes no step")
+        more = ": give it more of them in --restart-args" if runs.ended else ""
+        return _not(f"the restarted run takes no step{more}")
+    if runs.ended and not told and not loads(runs, written(runs.stopped)):
+        return _not(
+            "the run saves at its end, and reads nothing of it when it is started again: --restart-args say how"
+        )
+    if runs.ended == BY_ITSELF:
+        return compared_with_saved(runs, why)
     return gone(runs, temporary) or compared(runs)
 
 
@@ -273,7 +328,9 @@ def _failed(runs: Runs) -> protocol.Restart:
         kind=FAILS, severity="error", rank=rank, step=runs.at + 1, text=told[:300], place=place,
         also=saved if saved != place else None, note="saved here",
     )  # fmt: skip
-    return protocol.Restart(compared=True, after=runs.at, resumed=runs.at, ranks=max(1, ranks), differences=[found])
+    return protocol.Restart(
+        compared=True, ended=runs.ended, after=runs.at, resumed=runs.at, ranks=max(1, ranks), differences=[found]
+    )
 
 
 def _not_led(run: Run, paths: set[str]) -> str:

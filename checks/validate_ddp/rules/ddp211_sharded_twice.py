@@ -4,7 +4,8 @@
 Reading, looks for a loader that Accelerate prepares or that has a `DistributedSampler`, and whose data are a
 `dataset.shard(...)` or `split_dataset_by_node(...)` of the rank, or a `Subset` by it; for one that is prepared, and
 whose data set, of the program, gives every N-th item from the rank's on, or what is in a slice of files by the rank;
-and for one that has such a sampler and is prepared.
+for one that has such a sampler and is prepared; and for one whose data set does so, and goes through another one that
+has done so before.
 
 A rehearsal looks, for each loader that the ranks train on, at all that shares the data out between them: a slice by
 rank, a `DistributedSampler`, `accelerator.prepare`; and counts the samples that are nobody's.
@@ -37,13 +38,13 @@ from typing import Any
 from validate_ddp.findings import ERROR, WARNING, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.training import RNG, BatchSampler, Loader, Sampler, Subset
-from validate_ddp.interpreter.values import Opaque, Rank, Value, bare, constant, reaching
+from validate_ddp.interpreter.training import BatchSampler, Loader, Sampler
+from validate_ddp.interpreter.values import Rank, bare, constant
 from validate_ddp.record.run import Run
 from validate_ddp.record.samples import Sharing, has_own_data, sharings, unread
 from validate_ddp.record.verdict import Note, Observation, Seen, Telling, Well
 from validate_ddp.rules.proposing import place, propose
-from validate_ddp.rules.slicing import sliced_by_rank
+from validate_ddp.rules.slicing import is_of_shard, share_of_share, sliced_by_rank
 
 TRIGGER = facts.Loader
 SEVERITIES = (ERROR, WARNING)
@@ -175,6 +176,27 @@ VALID = (
 )
 INVALID = (
     """
+    class Shards(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            mine = range(64)[dist.get_rank() :: dist.get_world_size()]
+            for index in mine:
+                yield torch.full((4,), float(index))
+
+    class Turns(torch.utils.data.IterableDataset):
+        def __init__(self, parts):
+            self.parts = parts
+
+        def __iter__(self):
+            for index, part in enumerate(self.parts):
+                if index % dist.get_world_size() == dist.get_rank():
+                    yield part
+
+    dist.init_process_group("gloo")
+    for batch in DataLoader(Turns(Shards()), batch_size=4):  # expect
+        print(batch)
+    dist.destroy_process_group()
+    """,
+    """
     class Texts(torch.utils.data.IterableDataset):
         def __iter__(self):
             worker = torch.utils.data.get_worker_info()
@@ -279,7 +301,7 @@ def check(program: Program) -> Iterator[Proposal]:
                 "of it on N ranks; leave the sampler to `prepare`",
                 evidence=[place(loader.site, "this loader is prepared")],
             )
-        elif _is_of_shard(sampler.dataset):
+        elif is_of_shard(sampler.dataset):
             reported.add(fact.site)
             yield propose(
                 program,
@@ -290,21 +312,37 @@ def check(program: Program) -> Iterator[Proposal]:
             )
     for made in program.facts(facts.Loader):
         (loader,) = made.loader
-        sliced = sliced_by_rank(loader.dataset)
-        if made.site in reported or loader.sampler or loader.batch_sampler:
+        if made.site in reported:
             continue
-        if sliced is None and not _is_of_shard(loader.dataset):
-            continue
-        if any(each.site == loader.site and constant(each.prepared) is True for each in prepared):
+        within = share_of_share(loader.dataset)
+        if within and program.runs_on_many(made):
             reported.add(made.site)
             yield propose(
                 program,
                 made,
                 WARNING,
-                "the data is shared out twice, by rank and then by Accelerate's `prepare` of this loader: an epoch "
-                "reads 1/N of it on N ranks; keep one of the two",
-                evidence=[sliced] if sliced is not None else (),
+                "the data is shared out twice, by rank in this loader's data set and before that in the one that it "
+                "goes through: an epoch reads 1/N of it on N ranks; keep one of the two",
+                evidence=within,
             )
+        elif any(each.site == loader.site and constant(each.prepared) is True for each in prepared):
+            yield from _prepared(program, made, loader, reported)
+
+
+def _prepared(program: Program, made: Any, loader: Loader, reported: set[Any]) -> Iterator[Proposal]:
+    """A loader whose data are a share is prepared."""
+    sliced = sliced_by_rank(loader.dataset)
+    if loader.sampler or loader.batch_sampler or (sliced is None and not is_of_shard(loader.dataset)):
+        return
+    reported.add(made.site)
+    yield propose(
+        program,
+        made,
+        WARNING,
+        "the data is shared out twice, by rank and then by Accelerate's `prepare` of this loader: an epoch "
+        "reads 1/N of it on N ranks; keep one of the two",
+        evidence=[sliced] if sliced is not None else (),
+    )
 
 
 _OTHERS = ("fabric", "deepspeed")
@@ -315,25 +353,6 @@ def _samplers(loader: Loader) -> list[Sampler]:
     held = [*bare(loader.sampler), *bare(loader.batch_sampler)]
     held += [atom for each in held if isinstance(each, BatchSampler) for atom in bare(each.sampler)]
     return [atom for atom in held if isinstance(atom, Sampler)]
-
-
-def _is_of_shard(dataset: Value) -> bool:
-    """Whether it is what sharding of a data set by a rank of the whole job gave, or a `Subset` by it."""
-    return bool(dataset) and all(_by_rank(atom) for atom in bare(dataset))
-
-
-_SHARDING = ("shard", "split_dataset_by_node")
-
-
-def _by_rank(atom: Any) -> bool:
-    parts: Value = ()
-    if isinstance(atom, Subset):
-        parts = reaching(atom.indices)
-    elif isinstance(atom, Opaque) and atom.name.removesuffix("()").rpartition(".")[2] in _SHARDING:
-        parts = atom.carries
-    return any(isinstance(part, Rank) and part.sure and part.scope == "global" for part in parts) and not any(
-        isinstance(part, RNG) for part in parts
-    )
 
 
 def observe(run: Run) -> Seen:

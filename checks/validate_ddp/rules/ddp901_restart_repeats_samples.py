@@ -3,7 +3,8 @@
 ## What it does
 Compares the batches of the run that goes on (`--restart-at`) with those that the whole run learns from in the same
 steps, by content and by their numbers in the data set. Where the order is another, or the number of ranks, the
-samples of the epoch are compared as a set: each has to be learned from once.
+samples of the epoch are compared as a set: each has to be learned from once. Where no longer run is there to compare
+with, as the script saves only at its end, it is a warning that the first batch is one of an epoch that was not over.
 
 ## Why is this bad?
 A job of weeks is restarted many times. If each restart begins the epoch anew, the first samples of an epoch are
@@ -33,12 +34,12 @@ for epoch in range(start_epoch, epochs):
 
 from __future__ import annotations
 
-from validate_ddp.findings import ERROR
+from validate_ddp.findings import ERROR, WARNING
 from validate_ddp.record.restart import SAMPLES, seen_of
 from validate_ddp.record.run import Run
 from validate_ddp.record.verdict import Seen, Telling
 
-SEVERITIES = (ERROR,)
+SEVERITIES = (ERROR, WARNING)
 EVIDENCE = "R"
 FIX = "-"
 TELLING = Telling(once=True)

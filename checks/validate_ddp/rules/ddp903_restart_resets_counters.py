@@ -3,8 +3,8 @@
 ## What it does
 Compares what a restarted run (`--restart-at`) counts with the whole run: the backwards that make a step, the scale of
 a GradScaler, the steps that are left, and the numbers and tensors that are saved after the same number of steps, by
-their key. Where nothing else differs, also the loss of the first step: what it hangs on besides may begin again, as a
-count that the script keeps for itself.
+their key. Where nothing else differs, also the loss of the first step, and what the steps make of the parameters: what
+they hang on besides may begin again, as a count that the script keeps for itself.
 
 ## Why is this bad?
 An epoch that is counted from zero again makes every file name, schedule and stopping rule after it wrong; whatever

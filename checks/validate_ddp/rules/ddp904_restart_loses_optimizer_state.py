@@ -2,7 +2,9 @@
 
 ## What it does
 Compares the optimizer's state of every parameter (moments, counts of steps) before the first step after a restart
-(`--restart-at`) with what it was in the run that was ended; on another number of ranks whole tensors.
+(`--restart-at`) with what it was in the run that was ended; on another number of ranks whole tensors. The state of an
+optimizer that the script has written itself is not seen: it is lost where a step makes other parameters than in the
+whole run, of the same weights, samples and loss, and the next loss is another one.
 
 ## Why is this bad?
 Adam without its moments takes steps of full size in directions of a single batch: the loss jumps at each restart, and

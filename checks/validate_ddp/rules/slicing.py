@@ -7,7 +7,8 @@ from typing import Any
 
 from validate_ddp.findings import Place, Span
 from validate_ddp.interpreter.names_of_training import TELLING
-from validate_ddp.interpreter.values import Class, Function, Instance, Rank, Value, WorldSize, bare, reaching
+from validate_ddp.interpreter.training import RNG, Subset
+from validate_ddp.interpreter.values import Class, Function, Instance, Opaque, Rank, Value, WorldSize, bare, reaching
 from validate_ddp.source.syntax import (
     Assign,
     Attribute,
@@ -27,6 +28,7 @@ from validate_ddp.source.syntax import (
 from validate_ddp.source.traversal import last_name, walk
 
 _ASKING = ("get_rank", "get_global_rank", "process_index")
+_COUNTING = ("get_world_size", "num_processes")
 _GIVEN = ("__iter__", "__next__")
 
 
@@ -53,14 +55,19 @@ def _place(atom: Any) -> Place | None:
 
 
 def _slices(node: FunctionDef, instance: Instance) -> Iterator[Span]:
-    """Loops over every N-th, from one that the rank tells on."""
+    """Loops over every N-th, from one that the rank tells on, or over such a slice."""
     known: set[str] = set()
+    shares: dict[str, Span] = {}
     told = {id(part.test) for part in walk(node.body) if isinstance(part, If) and _only_tells(part)}
     for part in walk(node.body):
         if isinstance(part, Assign):
             for target, value in _pairs(part):
                 if isinstance(target, Name) and _by_rank(value, known, instance):
                     known.add(target.id)
+                if isinstance(target, Name) and _is_share_of(value, instance):
+                    shares[target.id] = Span(*part.span)
+        elif isinstance(part, For) and isinstance(part.iter, Name) and part.iter.id in shares:
+            yield shares[part.iter.id]
         elif isinstance(part, For) and isinstance(part.iter, Call) and len(part.iter.args) > 2:
             start = {"range": 0, "islice": 1}.get(last_name(part.iter.func))
             if start is not None and _by_rank(part.iter.args[start], known, instance):
@@ -70,6 +77,64 @@ def _slices(node: FunctionDef, instance: Instance) -> Iterator[Span]:
             turns = (isinstance(one, BinOp) and one.op == "Mod") or (isinstance(other, BinOp) and other.op == "Mod")
             if turns and any(not isinstance(each, BinOp) and _by_rank(each, known, instance) for each in (one, other)):
                 yield Span(*node.span)
+
+
+def _is_share_of(value: Any, instance: Instance) -> bool:
+    """Whether it is ``items[rank::world_size]``."""
+    if not isinstance(value, Subscript) or not isinstance(value.slice, Other):
+        return False
+    counted = any(
+        (isinstance(part, Call) and last_name(part.func) in _COUNTING)
+        or (isinstance(part, Attribute) and (part.attr in _COUNTING or _holds(instance, part, WorldSize)))
+        for part in walk(value.slice)
+    )
+    return counted and _by_rank(value.slice, set(), instance)
+
+
+def _holds(instance: Instance, part: Attribute, kind: type) -> bool:
+    """Whether a field of the object is of a kind."""
+    return _is_field(part) and any(isinstance(each, kind) for each in bare(instance.fields.get(part.attr, ())))
+
+
+def share_of_share(dataset: Value) -> list[Place]:
+    """Where these keep a share by the rank, and where all that one of theirs is, which they go through, keeps one too.
+    None where only the name of a parameter says that it is the rank."""
+    outer = sliced_by_rank(dataset)
+    if outer is None or not _is_sure(dataset):
+        return []
+    inner = next((place for held in _within(dataset) if _is_sure(held) and (place := sliced_by_rank(held))), None)
+    return [outer, inner] if inner is not None else []
+
+
+def _is_sure(dataset: Value) -> bool:
+    """Whether what they keep of ranks is surely the rank."""
+    fields = [bare(held) for atom in bare(dataset) if isinstance(atom, Instance) for held in atom.fields.values()]
+    ranks = [held for held in fields if any(isinstance(each, Rank) for each in held)]
+    return all(isinstance(each, Rank) and each.sure for held in ranks for each in held)
+
+
+def _within(dataset: Value) -> list[Value]:
+    """What their iterations name of what they hold."""
+    found: list[Value] = []
+    for atom in bare(dataset):
+        methods = {
+            name: function.node
+            for cls in reversed(atom.cls.lineage() if isinstance(atom, Instance) else [])
+            for name, value in (cls.members.items() if isinstance(cls, Class) else ())
+            for function in bare(value)
+            if isinstance(function, Function) and isinstance(function.node, FunctionDef)
+        }
+        waiting, seen = [name for name in _GIVEN if name in methods], set(_GIVEN)
+        while waiting:
+            for part in walk(methods[waiting.pop()].body):
+                if not isinstance(part, Attribute) or not _is_field(part) or part.attr in seen:
+                    continue
+                seen.add(part.attr)
+                if part.attr in methods:
+                    waiting.append(part.attr)
+                elif isinstance(atom, Instance):
+                    found.append(atom.fields.get(part.attr, ()))
+    return found
 
 
 def _kept(node: FunctionDef, cls: Class, instance: Instance) -> Span | None:
@@ -145,3 +210,22 @@ def _by_rank(value: Any, known: set[str], instance: Instance) -> bool:
             if part.attr in _ASKING or any(each.scope == "global" for each in ranks):
                 return True
     return False
+
+
+def is_of_shard(dataset: Value) -> bool:
+    """Whether it is what sharding of a data set by a rank of the whole job gave, or a `Subset` by it."""
+    return bool(dataset) and all(_is_sharded(atom) for atom in bare(dataset))
+
+
+_SHARDING = ("shard", "split_dataset_by_node")
+
+
+def _is_sharded(atom: Any) -> bool:
+    parts: Value = ()
+    if isinstance(atom, Subset):
+        parts = reaching(atom.indices)
+    elif isinstance(atom, Opaque) and atom.name.removesuffix("()").rpartition(".")[2] in _SHARDING:
+        parts = atom.carries
+    return any(isinstance(part, Rank) and part.sure and part.scope == "global" for part in parts) and not any(
+        isinstance(part, RNG) for part in parts
+    )

@@ -41,7 +41,7 @@ from .launch import (
 )  # fmt: skip
 from .partition import Partition, Reading, Sloped, Taped, Undivided
 from .records import Record, as_json, bounds_of, wrong
-from .restart import Difference, Kept, Moment, Randomness, Restart, Side
+from .restart import Difference, Kept, Moment, Randomness, Restart, Settings, Side
 from .simulated import UNRUN, Assumed, Memory, Moved
 from .steps import (
     Average,
@@ -76,8 +76,9 @@ __all__ = [
     "InnerForward", "Is", "Iterated", "Iteration", "Join", "Joining", "Kept", "Load", "Loader", "Memory", "Model",
     "Moment", "Moved", "Name", "NewSite", "Optimizer", "Orders", "Parameters", "Parted", "Partition", "Plan",
     "Randomness", "Read", "Reading", "Record", "Renamed", "Rescaled", "Restart", "Rounded", "Sampler", "Sampling",
-    "Save", "Schedule", "Scheduled", "Seed", "SetEpoch", "Sharded", "Shim", "Side", "Site", "Sloped", "Spawn", "Split",
-    "Squares", "Stale", "Standing", "Start", "State", "Step", "Stop", "Stopped", "Taped", "Timed", "Timeout", "Twins",
-    "UncaughtException", "Undivided", "Unknown", "Unsaved", "Unscale", "Weighed", "Where", "Write", "ZeroGrad",
+    "Save", "Schedule", "Scheduled", "Seed", "SetEpoch", "Settings", "Sharded", "Shim", "Side", "Site", "Sloped",
+    "Spawn", "Split", "Squares", "Stale", "Standing", "Start", "State", "Step", "Stop", "Stopped", "Taped", "Timed",
+    "Timeout", "Twins", "UncaughtException", "Undivided", "Unknown", "Unsaved", "Unscale", "Weighed", "Where", "Write",
+    "ZeroGrad",
     "as_json", "bounds_of", "packed", "wrong",
 ]  # fmt: skip

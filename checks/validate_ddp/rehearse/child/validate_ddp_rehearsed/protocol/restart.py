@@ -68,6 +68,14 @@ class Randomness(Event):
     site: CallSite
 
 
+class Settings(Event):
+    """Whole numbers that a command line has set, or left as they are, by the option that sets each."""
+
+    SAME_LENGTH = ("names", "values")
+    names: Texts
+    values: Numbers
+
+
 class Difference(Record):
     """Something in which the restarted run is not as the whole one. kind: the rule that it is of, as a word. step: the
     whole run's, from 1; place: the line that is reported; also: a second one, and why it matters."""
@@ -107,10 +115,12 @@ def _made(kind: type[Record], name: str, value: Any) -> Any:
 class Restart(Event):
     """The command: what a restart has shown. why: in words, where nothing was compared. after: steps before the first
     run was ended; resumed: before that from which the third went on. ranks: of the third. looked: kinds that were
-    looked at. unclear: what was not compared, and why."""
+    looked at. unclear: what was not compared, and why. ended: by what the first run
+    has come to its own end, at which it saves."""
 
     compared: Flag
     why: Text = ""
+    ended: Text = ""
     after: Count = 0
     resumed: Count = 0
     ranks: Size = 1

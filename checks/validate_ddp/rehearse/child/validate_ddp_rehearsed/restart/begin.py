@@ -34,11 +34,13 @@ def install(session: Session) -> None:
     from ..held import guard
     from .files import Files
     from .moments import Moments
+    from .settings import watch_settings
 
     files = Files(orders, session)
     files.install(session.torch)
     guard.watch(files.ended, (orders["folder"], session.options["dumps"]))
     Moments(session, orders).install()
+    watch_settings(session)
     _seed(session, orders["seed"])
 
 

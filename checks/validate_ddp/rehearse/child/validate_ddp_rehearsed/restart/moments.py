@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .. import protocol
 from ..partition.models import plain
-from ..patching import Args, Handed, Kwargs, Original, guarded, one_number, patch
+from ..patching import Args, Handed, Kwargs, Original, around, guarded, one_number, patch
 from .averages import Averages
 from .digests import of_bytes, of_tensor, tensors
+from .own_steps import OwnSteps
 from .saved import watch_saves
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..session import Session
     from .begin import Orders
 
@@ -65,6 +68,9 @@ class Moments:
         """The names of each aspect as they were told last."""
         self.depth = 0
         self.averages = Averages(session, self.parameters)
+        self.own = OwnSteps(session)
+        self.taken_by_itself = 0
+        """Steps so far without an optimizer."""
         self._begin()
 
     def _begin(self) -> None:
@@ -84,13 +90,16 @@ class Moments:
         module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes the name
         module.register_optimizer_step_pre_hook(self._come_last)
         self.averages.install()
-        watch_saves(session, lambda: self.done)
+        watch_saves(session, self.steps)
+        session.leaving.append(self.look)
+        for name in ("barrier", "destroy_process_group") if self.torch.distributed.is_available() else ():
+            around(self.torch.distributed, name, session.fault, lambda args, kwargs: self.look())
 
     def fetch(self, loader: int, turn: int, indices: list[int] | None, batch: object) -> None:
         """A loader gave a batch."""
         held = [of_tensor(self.torch, each) for each in tensors(self.torch, batch)]
         told = of_bytes(repr(held).encode())
-        self.fetched.append(_Fetched(loader, turn, indices, frozenset(held), told, self.done))
+        self.fetched.append(_Fetched(loader, turn, indices, frozenset(held), told, self.steps()))
 
     def backward(self, root: object) -> None:
         value = one_number(root)
@@ -104,15 +113,13 @@ class Moments:
 
     def parameters(self) -> list[Handed]:
         """Those of the modules that are trained."""
-        return [each for module in self.current() for each in module.parameters()]
+        return [each for _, each in self.named()]
 
-    def trained(self) -> dict[int, str]:
-        """The names of all parameters that are trained, by id."""
-        found: dict[int, str] = {}
+    def named(self) -> Iterator[tuple[str, Handed]]:
+        """All parameters that are trained, each with its name."""
         for number, module in enumerate(self.current()):
             for name, each in module.named_parameters():
-                found.setdefault(id(each), f"model {number}: {plain(name)}" if number else plain(name))
-        return found
+                yield f"model {number}: {plain(name)}" if number else plain(name), each
 
     def _called(self, original: Original) -> Original:
         moments = self
@@ -130,6 +137,7 @@ class Moments:
         return call
 
     def _training(self, module: Handed, given: object) -> None:
+        self.look()
         if not any(each.requires_grad for each in module.parameters()):
             return
         self.calls += 1
@@ -138,6 +146,7 @@ class Moments:
             known = _Module(module, self.done, self.calls)
             self.modules.append(known)
         known.last = self.calls
+        self.own.begins(self.named())
         if not self.drawn:
             self.drawn = self._randomness()
         digests = [of_tensor(self.torch, each) for each in tensors(self.torch, given)]
@@ -192,7 +201,24 @@ class Moments:
         """An optimizer is about to step. Does not return where the run is to end here."""
         if self.session.sites.within("checkpoint/state_dict"):
             return  # a step of nothing, by which torch makes a state to load into
-        guarded(self.session.fault, "moments", self._tell, optimizer)
+        self.done, self.taken_by_itself = self.done - self.taken_by_itself, 0  # they were none: something was loaded
+        self._take(optimizer, {})
+
+    def look(self) -> None:
+        """Whether the script has taken a step of its own since its last backward."""
+        before = self.own.taken() if self.losses else {}
+        if before:
+            self._take(None, before)
+            self.taken_by_itself += 1
+
+    def steps(self) -> int:
+        """Those that have been taken."""
+        self.look()
+        return self.done
+
+    def _take(self, optimizer: Handed | None, before: dict[str, int]) -> None:
+        """A step of this optimizer; of the script's own, with what the parameters were before it."""
+        guarded(self.session.fault, "moments", self._tell, optimizer, before)
         self._begin()
         if self.orders["stop"] is not None and self.done >= self.orders["stop"]:
             self.session.emit(protocol.Stopped())
@@ -200,42 +226,55 @@ class Moments:
                 time.sleep(1)
         self.done += 1
 
-    def _tell(self, optimizer: Handed) -> None:
+    def _tell(self, optimizer: Handed | None, before: dict[str, int]) -> None:
         used = self.used or [each for each in self.fetched if each.after == self.done][-max(1, len(self.losses)) :]
         known = [each.indices for each in used]
         told = protocol.Moment(
-            optimizer=self.session.optimizers.of(optimizer), count=self.done, site=self.session.here(),
+            optimizer=0 if optimizer is None else self.session.optimizers.of(optimizer), count=self.done,
+            site=self.session.here(),
             turns=[each.loader << 20 | each.turn for each in used], sizes=[len(each.indices or ()) for each in used],
             samples=[index for each in known for index in each or ()] if used and all(known) else None,
             batches=[each.digest for each in used], inputs=self.inputs, losses=self.losses, scale=self.scale[:1],
         )  # fmt: skip
-        rates = list(_rates(optimizer))
+        rates = list(_rates(optimizer)) if optimizer is not None else []
         told.rate_names, told.rates = [name for name, _ in rates], [value for _, value in rates]
         digests, names = {}, {}
-        for aspect, held in self._aspects(optimizer).items():
+        for aspect, held in (self._own(before) if optimizer is None else self._aspects(optimizer)).items():
             digests[aspect] = list(held.values())
             if self.told.get(aspect) != list(held):
                 names[aspect] = self.told[aspect] = list(held)
         told.digests, told.names = digests, names
         self.session.emit(told)
 
+    def _own(self, before: dict[str, int]) -> dict[str, dict[str, int]]:
+        """Of a step of the script's own, of whose state nothing is known."""
+        whole = {"whole": before} if self.done == self.orders["whole"] else {}
+        return {"parameters": before, **self._around(), **whole}
+
+    def _around(self) -> dict[str, dict[str, int]]:
+        held = [pair for module in self.current() for pair in module.named_buffers() if pair[1] is not None]
+        return {
+            "buffers": {plain(name): of_tensor(self.torch, each) for name, each in held},
+            "random": self.drawn or self._randomness(),
+            **self.averages.taken(),
+        }
+
     def _aspects(self, optimizer: Handed) -> dict[str, dict[str, int]]:
         torch = self.torch
-        modules = self.current()
-        parameters = {id(each): each for module in modules for each in module.parameters()}
-        names = self.trained()
+        parameters: dict[int, Handed] = {}
+        names: dict[int, str] = {}
+        for name, each in self.named():
+            parameters.setdefault(id(each), each)
+            names.setdefault(id(each), name)
         for at, group in enumerate(optimizer.param_groups):
             for number, each in enumerate(group["params"]):
                 parameters.setdefault(id(each), each)
                 names.setdefault(id(each), f"{type(optimizer).__name__} {at}.{number}")
-        buffers = {plain(name): each for module in modules for name, each in module.named_buffers() if each is not None}
         state = dict(_state(torch, optimizer, names))
         found = {
             "parameters": {names[key]: of_tensor(torch, each) for key, each in parameters.items()},
-            "buffers": {name: of_tensor(torch, each) for name, each in buffers.items()},
             "state": {name: _value(torch, each) for name, each in state.items()},
-            "random": self.drawn or self._randomness(),
-            **self.averages.taken(),
+            **self._around(),
         }
         if self.done == self.orders["whole"]:
             held = {names[key]: each for key, each in parameters.items()}
