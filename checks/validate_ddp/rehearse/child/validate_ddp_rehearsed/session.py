@@ -75,6 +75,8 @@ class Session:
         self.optimizers = Numbering()
         self.wrapped: dict[int, tuple[weakref.ref[Tensor], int, str]] = {}
         """For each parameter under DDP, by id: a weak reference to it, the number of its wrapper, and its name."""
+        self.own: dict[int, weakref.ref[Tensor]] = {}
+        """Parameters of each rank's own, by id: those that DDP is told to leave alone."""
         self.before_backward: list[Callable[[object], None]] = []
         """Called with what a backward is of."""
         self.after_backward: list[Callable[[], None]] = []

@@ -81,9 +81,11 @@ class _Wrappers:
             find_unused=bool(getattr(wrapper, "find_unused_parameters", False)),
         )  # fmt: skip
         self.session.emit(told)
-        own = getattr(wrapper, "parameters_to_ignore", ())  # as a rank's experts: neither broadcast nor averaged
+        ignored = getattr(wrapper, "parameters_to_ignore", ())  # as a rank's experts: neither broadcast nor averaged
         for name, parameter in module.named_parameters():
-            if not parameter.requires_grad or name in own:
+            if name in ignored:
+                self.session.own[id(parameter)] = weakref.ref(parameter)
+            if name in ignored or not parameter.requires_grad:
                 continue
             self.session.wrapped[id(parameter)] = (weakref.ref(parameter), number, name)
         self._watch(module, number)

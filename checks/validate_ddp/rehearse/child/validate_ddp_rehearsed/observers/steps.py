@@ -121,10 +121,15 @@ class _Steps:
             optimizer=number, names=[self._name(each) for each in new], shapes=[list(each.shape) for each in new],
             before=self.digests([_part(each) if ranks else each for each, ranks in zip(new, replicas, strict=True)]),
             frozen=sum(not each.requires_grad for each in new),
-            talking=[at for at, each in enumerate(new) if self.session.talks(each)], replicas=replicas,
+            talking=[at for at, each in enumerate(new) if self._is_part(each)], replicas=replicas,
             mesh=next((mesh for each in new if (mesh := _mesh(each))), []), site=self.added.get(number),
         )  # fmt: skip
         self.session.emit(told)
+
+    def _is_part(self, parameter: Tensor) -> bool:
+        """Whether a parameter is each rank's own, or of a module that may lie on all of them."""
+        own = self.session.own.get(id(parameter))
+        return (own is not None and own() is parameter) or self.session.talks(parameter)
 
     def _parts(self, number: int, held: list[Tensor]) -> list[Tensor]:
         """The parameters, in the place of those that a mesh replicates this rank's part of them."""
