@@ -8,7 +8,7 @@ from validate_ddp.findings import Span
 from validate_ddp.interpreter import facts, gradients, metrics
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.marks import Apportioned, Averaged, Ignored, Reduced, Row, Summed
+from validate_ddp.interpreter.marks import Apportioned, Averaged, Ignored, Reduced, Row, Summed, Tallied
 from validate_ddp.interpreter.names_of_training import MASK, MODULE
 from validate_ddp.interpreter.objects import Batch, Enumerate, Length, Output, Tuple, Zip
 from validate_ddp.interpreter.values import (
@@ -113,6 +113,8 @@ def operated(machine: Machine, operator: str, left: Value, right: Value, made: O
         return Mask(made.name, made.carries)
     if operator == "Pow":
         return _bent(made)
+    if operator == "Div" and any(map(_is_tally, right)):
+        return _divided(machine, left, right, made)
     if not any(isinstance(atom, _WHOLE) for atom in both):
         return made
     if operator == "Div" and left and all(isinstance(atom, Count) for atom in left):
@@ -130,6 +132,12 @@ def operated(machine: Machine, operator: str, left: Value, right: Value, made: O
     masks = [isinstance(atom, Mask) for atom in both]
     kept = any(masks) if operator in _JOINING else all(masks) and operator == "Mult"
     return Mask(made.name, made.carries) if kept else made
+
+
+def _is_tally(atom: Any) -> bool:
+    """Whether it is such a count, and no loss that one went into."""
+    kinds = {type(part) for part in atom.carries} if type(atom) is Opaque else set()
+    return Tallied in kinds and Output not in kinds
 
 
 def _has_share(carries: tuple[Any, ...]) -> bool:
