@@ -1,4 +1,4 @@
-"""Processes that a rank starts are not ranks, where it joins the others itself."""
+"""Processes that a rank starts are no ranks where it joins the others itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def simulate(pipe):
 
 
 def train():
-    JOIN
+    dist.init_process_group("gloo")
     model = DDP(torch.nn.Linear(4, 1))
     theirs, ours = mp.Pipe()
     START
@@ -24,15 +24,15 @@ def train():
 
 BEGIN
 """
-JOIN = 'dist.init_process_group("gloo")'
-HELPED = SCRIPT.replace("START", "mp.Process(target=simulate, args=(theirs,)).start()").replace("BEGIN", "train()")
-RANKS = SCRIPT.replace("START", "pass").replace("BEGIN", "mp.Process(target=train).start()")
-SAVED_BEFORE = RANKS.replace("mp.Process", 'torch.save({}, "empty.pt")\nmp.Process')
+HELPERS = "for number in range(4):\n        mp.Process(target=simulate, args=(theirs,)).start()"
+RANKS = 'torch.save({}, "empty.pt")\nfor number in range(2):\n    mp.Process(target=train).start()'
+HELPED = SCRIPT.replace("START", HELPERS).replace("BEGIN", "train()")
+STARTED = SCRIPT.replace("START", "pass").replace("BEGIN", RANKS)
 
 
 @pytest.mark.parametrize(
     ("script", "severities"),
-    [(HELPED.replace("JOIN", JOIN), ["error"]), (SAVED_BEFORE.replace("JOIN", JOIN), ["error"])],
+    [(HELPED, ["error"]), (STARTED, ["error"])],
     ids=["a helper", "ranks"],
 )
 def test_who_is_started_is_a_rank_only_where_it_joins(lint: Any, script: str, severities: list[str]) -> None:
