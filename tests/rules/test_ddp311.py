@@ -142,3 +142,24 @@ def test_so_is_a_count_that_a_loop_makes(
 ) -> None:
     script = TALLIED.replace("START", start).replace("CONDITION", condition).replace("REDUCTION", reduction)
     assert lint.body(IMPORTED + HEAD + script).of("DDP311").severities == found
+
+
+LENGTHS = """
+for x, target_lengths, mask in loader:
+    loss = F.mse_loss(net(x), mask, reduction="sum") / COUNT
+    loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("count", "found"),
+    [
+        ("target_lengths.sum()", ["warning"]),
+        ("torch.sum(target_lengths - 1).to(x.device)", ["warning"]),
+        ("len(target_lengths)", []),
+        ("target_lengths.shape[0]", []),
+        ("target_lengths.sum(dim=1).max()", []),
+    ],
+)
+def test_the_sum_of_the_lengths_in_a_batch_is_a_count(count: str, found: list[str], lint: Any) -> None:
+    assert lint.body(IMPORTED + HEAD + LENGTHS.replace("COUNT", count)).of("DDP311").severities == found

@@ -9,7 +9,7 @@ from validate_ddp.interpreter import facts, gradients, metrics
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.marks import Apportioned, Averaged, Ignored, Reduced, Row, Summed, Tallied
-from validate_ddp.interpreter.names_of_training import MASK, MODULE
+from validate_ddp.interpreter.names_of_training import LENGTHS, MASK, MODULE
 from validate_ddp.interpreter.objects import Batch, Enumerate, Length, Output, Tuple, Zip
 from validate_ddp.interpreter.values import (
     Const,
@@ -249,7 +249,7 @@ def called_with(machine: Machine, name: str, call: Call, made: Opaque) -> Opaque
         return compared(machine, "", (Opaque("", made.carries),))
     if last in _COUNTING and len(call.args) == 1 and not _BY_ROWS & call.keywords.keys() and name.startswith("torch."):
         argument = call.node.args[0] if call.node and call.node.args else None
-        if any(_is_mask(atom, last_name(argument) if argument is not None else "") for atom in given):
+        if any(_counts(atom, argument) for atom in given):
             return Count(made.name, made.carries)
     if not any(isinstance(atom, _WHOLE) for atom in given):
         return made
@@ -305,9 +305,19 @@ def _is_flat(call: Call) -> bool:
 
 
 def _masks(call: Call, atom: Any) -> bool:
-    """Whether what a method is called on is a mask."""
+    """Whether what a method is called on is a mask, or lengths."""
     function = call.node.func if call.node is not None else None
-    return _is_mask(atom, last_name(function.value) if isinstance(function, Attribute) else "")
+    return _counts(atom, function.value if isinstance(function, Attribute) else None)
+
+
+def _counts(atom: Any, node: syntax.Expression | None) -> bool:
+    """Whether the sum of a value is a count: of a mask, or of the lengths of what a batch holds."""
+    if _is_mask(atom, (last_name(node) or "") if node is not None else ""):
+        return True
+    while isinstance(node, syntax.BinOp):  # `lengths - 1`
+        node = node.left
+    named = type(atom) is Opaque and node is not None and LENGTHS.matches(last_name(node) or "")
+    return named and _is_of_batch(atom.carries) and not any(isinstance(part, Output) for part in atom.carries)
 
 
 def _is_mask(atom: Any, name: str) -> bool:
