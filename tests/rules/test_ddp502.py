@@ -398,22 +398,3 @@ if __name__ == "__main__":
 def test_a_log_is_appended_to_unless_it_says_otherwise(lint: Any, opened: str, severity: str) -> None:
     start = 'import logging\ndist.init_process_group("gloo")\n'
     assert lint.body(f"{start}{opened}\n", "DDP502").severities == [severity]
-
-
-CONFIGURED = {
-    "emptied": ('"filename": "a.log", "mode": "w"', ["warning"]),
-    "appended to": ('"filename": "a.log"', ["info"]),
-    "filtered": ('"filename": "a.log", "filters": ["first"]', []),
-    "emptied by all": ('"filename": "a.log", "filters": ["first"], "mode": "w"', ["warning"]),
-    "no file": ('"stream": "ext://sys.stdout"', []),
-}
-
-
-@pytest.mark.parametrize(("fields", "severities"), CONFIGURED.values(), ids=CONFIGURED.keys())
-def test_so_is_a_log_that_a_dictionary_or_a_text_configures(lint: Any, fields: str, severities: list[str]) -> None:
-    made = "logging.FileHandler" if "filename" in fields else "logging.StreamHandler"
-    handlers = f'{{"version": 1, "handlers": {{"one": {{"class": "{made}", {fields}}}}}}}'
-    start = 'import logging.config\ndist.init_process_group("gloo")\n'
-    for config in (handlers, f"json.loads('{handlers}')"):
-        script = f"{start}config = {config}\nlogging.config.dictConfig(config)\n"
-        assert lint.body(script, "DDP502").severities == severities

@@ -13,9 +13,9 @@ _STARTING = ("spawn", "Process")
 
 class Counts:
     """starts: how often a process group was started. launches: how often a framework was seen at work that does so.
-    meetings: how often any fact was met; seen: those, by what makes two the same; again: by a fact's id, which meeting
-    was its last. choosing: within how many choices of candidates the walk is. tested: what conditions of unknown truth hang
-    on of a batch, by path and line."""
+    meetings: how often any fact was met; seen: those, by what makes two the same; again: by a fact's id, which
+    meeting was its last. choosing: within how many choices of candidates the walk is. tested: what conditions of
+    unknown truth hang on of a batch, by path and line."""
 
     __slots__ = ("again", "choosing", "launches", "meetings", "seen", "starts", "tested")
 

@@ -248,7 +248,7 @@ class Program:
         found = [fact for fact in launches if fact.name in ("spawn", "Process")]
         if any(fact.name == "spawn" for fact in found):
             return found
-        joining = [fact for fact in self.facts(facts.ProcessGroup) if fact.name == "init"]
+        joining: list[Fact] = [fact for fact in self.facts(facts.ProcessGroup) if fact.name == "init"]
         joining += [fact for fact in launches if fact.launcher]
         return [] if joining and not any(Flag.SPAWNED in fact.flags for fact in joining) else found
 

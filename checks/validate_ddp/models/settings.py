@@ -30,7 +30,8 @@ _READ_BY = frozenset({"yaml.safe_load", "yaml.load", "json.load", "json.loads", 
 
 
 def _made(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    """A configuration object, known whole where its text is in the program; where the rank went into what it is read from, each rank has one of its own."""
+    """A configuration object, known whole where its text is in the program; where the rank went into what it is read
+    from, each rank has one of its own."""
     for atom in bare(call.argument(0)):
         source = atom.path if isinstance(atom, File) else (atom,)
         if isinstance(atom, (Resource, Opaque)) and symbol.name in _READ_BY and hangs_on_rank(source):

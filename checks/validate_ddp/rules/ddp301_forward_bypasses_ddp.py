@@ -2,7 +2,9 @@
 
 ## What it does
 Looks for a script that wraps a model, and whose every training forward that a backward follows is of the model inside
-the wrapper: `ddp.module(x)`, the name from before wrapping, or calls of other methods such as `ddp.module.encode(x)`.
+the wrapper: `ddp.module(x)`, the name from before wrapping, or calls of other methods such as `ddp.module.encode(x)`,
+be it by a class of the program whose `__getattr__` hands them through. A warning where more goes into a loss than is
+kept in view, as the wrapper may be among that.
 
 ## Why is this bad?
 DistributedDataParallel reduces gradients by hooks that its own `forward` arms. A forward of the inner module trains
