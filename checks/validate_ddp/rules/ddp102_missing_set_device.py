@@ -142,7 +142,7 @@ def check(program: Program) -> Iterator[Proposal]:
         if not by_others and chosen[0].who == "all" and _differs(chosen[0].device):
             yield from _too_early(program, started[0], chosen[0])
     elif by_others or not _is_never_chosen(program):
-        if not program.mentions(mentions.DEVICE_SEEN):
+        if _is_named_otherwise(program) and not program.mentions(mentions.DEVICE_SEEN):
             yield from _too_early(program, started[0], None)
     else:
         yield propose(
@@ -195,6 +195,12 @@ def _too_early(program: Program, started: Fact, chosen: facts.Device | None) -> 
             evidence=evidence,
             fix=_fix(program, fact),
         )
+
+
+def _is_named_otherwise(program: Program) -> bool:
+    """Whether each rank has a device of its own all the same, or is given one by a framework."""
+    by_framework = any(launch.launcher or launch.name == "deepspeed" for launch in program.facts(facts.Launch))
+    return by_framework or any(_differs(device.device) for device in program.facts(facts.Device))
 
 
 def _may_be_chosen(program: Program, fact: Fact) -> bool:
