@@ -55,3 +55,25 @@ def test_the_group_of_all_ranks_is_meant_by_none_too(lint: Any, group: str, seve
     script = f"dist.init_process_group('nccl')\ndist.new_group([0, 1])\ndist.barrier(group={group})\n"
     script += "torch.cuda.set_device(dist.get_rank() % 8)\n"
     assert lint.body(HEAD + script + "DDP(torch.nn.Linear(1, 1).cuda())", "DDP102").severities == severities
+
+
+INIT, BARRIER, WRAP = "dist.init_process_group('nccl')\n", "dist.barrier()\n", "DDP(torch.nn.Linear(1, 1).to(device))\n"
+INDEX = "device = torch.device('cuda', int(os.environ['LOCAL_RANK']))\n"
+ACCELERATOR = "from accelerate import Accelerator\naccelerator = Accelerator()\n"
+PREPARE = "model = accelerator.prepare(torch.nn.Linear(1, 1))\n"
+NAMED_OTHERWISE = {
+    "an index": (INIT + BARRIER + INDEX + WRAP, ["info"]),
+    "an index before": (INIT + INDEX + BARRIER + WRAP, []),
+    "Accelerate": (INIT + BARRIER + ACCELERATOR + PREPARE, ["info"]),
+    "Accelerate before": (INIT + ACCELERATOR + BARRIER + PREPARE, []),
+    "one device each": (f"os.environ['CUDA_VISIBLE_DEVICES'] = '1'\n{INIT}{BARRIER}{INDEX}{WRAP}", []),
+    "a tensor before": (INIT + "dist.all_reduce(torch.ones(1))\n" + BARRIER + INDEX + WRAP, []),
+    "no group of the script's": ("dist.barrier()\n" + ACCELERATOR + PREPARE, []),
+}
+
+
+@pytest.mark.parametrize(("body", "severities"), NAMED_OTHERWISE.values(), ids=NAMED_OTHERWISE.keys())
+def test_a_barrier_before_a_device_that_is_named_otherwise_is_advice(
+    lint: Any, body: str, severities: list[str]
+) -> None:
+    assert lint.body(HEAD + body, "DDP102").severities == severities

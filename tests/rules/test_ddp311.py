@@ -133,3 +133,58 @@ def test_what_is_a_mean_over_equal_shares_is_left_alone(script: str, lint: Any) 
 
 
 IMPORTED = "from torch.utils.data import TensorDataset\n"
+
+TALLIED = """
+from prompts import classes_of
+
+for x, y, mask in loader:
+    out, classes = net(x), classes_of(y)
+    loss, count = torch.tensor(0.0), START
+    for i in range(len(classes)):
+        if CONDITION:
+            continue
+        count += 1
+        loss += F.l1_loss(out[[i]], y[[i]])
+    REDUCTION
+    loss /= max(count, 1)
+    loss.backward()
+"""
+OF_THE_BATCH, PASS = "classes[i] == 0", "pass"
+COUNTS = {
+    "a number": ("0", OF_THE_BATCH, PASS, ["warning"]),
+    "a tensor": ("torch.tensor(0.0)", OF_THE_BATCH, PASS, ["warning"]),
+    "the sample itself is asked": ("0", "not y[i].sum().item() > 3", PASS, ["warning"]),
+    "every sample": ("0", "i < 0", PASS, []),
+    "what a batch has": ("0", "'a' in classes", PASS, []),
+    "an option": ("0", "int(os.environ['EVERY']) > 3", PASS, []),
+    "of all ranks": ("torch.tensor(0.0)", OF_THE_BATCH, "dist.all_reduce(count)", []),
+}
+
+
+@pytest.mark.parametrize(("start", "condition", "reduction", "found"), COUNTS.values(), ids=COUNTS.keys())
+def test_so_is_a_count_that_a_loop_makes(
+    start: str, condition: str, reduction: str, found: list[str], lint: Any
+) -> None:
+    script = TALLIED.replace("START", start).replace("CONDITION", condition).replace("REDUCTION", reduction)
+    assert lint.body(IMPORTED + HEAD + script).of("DDP311").severities == found
+
+
+LENGTHS = """
+for x, target_lengths, mask in loader:
+    loss = F.mse_loss(net(x), mask, reduction="sum") / COUNT
+    loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("count", "found"),
+    [
+        ("target_lengths.sum()", ["warning"]),
+        ("torch.sum(target_lengths - 1).to(x.device)", ["warning"]),
+        ("len(target_lengths)", []),
+        ("target_lengths.shape[0]", []),
+        ("target_lengths.sum(dim=1).max()", []),
+    ],
+)
+def test_the_sum_of_the_lengths_in_a_batch_is_a_count(count: str, found: list[str], lint: Any) -> None:
+    assert lint.body(IMPORTED + HEAD + LENGTHS.replace("COUNT", count)).of("DDP311").severities == found

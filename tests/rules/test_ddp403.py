@@ -31,6 +31,10 @@ SWALLOWED = {
         "for i in range(9):\n    try:\n        loss = model(x).sum()\n        loss.backward()\n    except Exception:\n"
         "        continue"
     ),
+    "out of memory on this rank": (
+        "def step():\n    loss = model(x).sum()\n    loss.backward()\nfor i in range(9):\n    try:\n        step()\n"
+        "    except torch.cuda.OutOfMemoryError:\n        torch.cuda.empty_cache()\n        continue"
+    ),
     "accelerate": (
         "from accelerate import Accelerator\naccelerator = Accelerator()\ntry:\n    y = accelerator.gather(x)\n"
         "except Exception:\n    y = x"
@@ -82,3 +86,44 @@ def test_a_try_around_the_whole_program_is_advice(lint: Any) -> None:
         "        dist.all_reduce(x)\n    except Exception as error:\n        print(error)\nmain()"
     )
     assert lint.body(body, "DDP403").severities == ["info"]
+
+
+TRAINER = """
+class Trainer:
+    def run(self):
+        self.model = DDP(torch.nn.Linear(4, 4))
+        for i in range(9):
+            self.epoch()
+
+    def epoch(self):
+        for i in range(9):
+            self.step()
+
+    def step(self):
+        self.model(torch.ones(2, 4)).sum().backward()
+
+
+def main():
+    try:
+        Trainer().run()
+    except Exception:
+        HANDLER
+
+
+dist.init_process_group("gloo")
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("handler", "found"),
+    [
+        ("import pdb; pdb.post_mortem(sys.exc_info()[2])", ["info"]),
+        ("print('failed')", ["info"]),
+        ("print('failed'); sys.exit(1)", []),
+        ("print('failed'); raise", []),
+    ],
+)
+def test_so_is_a_try_around_the_whole_training(lint: Any, handler: str, found: list[str]) -> None:
+    """However far below it the ranks wait for each other."""
+    assert lint.body(TRAINER.replace("HANDLER", handler), "DDP403").severities == found

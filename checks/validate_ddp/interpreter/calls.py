@@ -154,8 +154,9 @@ def _call_member(machine: Machine, instance: Instance, call: Call) -> Value:
     if elsewhere:
         result = ()
         for target in elsewhere:
-            result = join(result, call_atom(machine, target, call))
-        return result or UNKNOWN
+            given_back = call_atom(machine, target, call) or UNKNOWN
+            result = join(result, gradients.past_wrapper(machine, target.bound, call, given_back))
+        return result
     if instance.base is not None and machine.registry.answers(instance.base, call.name):
         return machine.registry.call_resource(machine, instance.base, call)
     return machine.registry.call_unknown(machine, instance, call)

@@ -14,14 +14,16 @@ _STARTING = ("spawn", "Process")
 class Counts:
     """starts: how often a process group was started. launches: how often a framework was seen at work that does so.
     meetings: how often any fact was met; seen: those, by what makes two the same; again: by a fact's id, which meetings
-    were its later ones. choosing: within how many choices of candidates the walk is."""
+    were its later ones. choosing: within how many choices of candidates the walk is. tested: what conditions of
+    unknown truth hang on of a batch, by path and line."""
 
-    __slots__ = ("again", "choosing", "launches", "meetings", "seen", "starts")
+    __slots__ = ("again", "choosing", "launches", "meetings", "seen", "starts", "tested")
 
     def __init__(self) -> None:
         self.starts = self.launches = self.meetings = self.choosing = 0
         self.seen: dict[tuple[Any, ...], Fact] = {}
         self.again: dict[int, list[int]] = {}
+        self.tested: dict[tuple[str, int], tuple[Any, ...]] = {}
 
     def meet(self, identity: tuple[Any, ...], fact: Fact, alone: bool) -> bool:
         """A fact is met; whether for the first time, or the first by more than one process. alone: surely by one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from validate_ddp.source.syntax import Call, Expression, Import, ImportFrom, List, Raise, Statement, Tuple
 from validate_ddp.source.traversal import last_name, walk
 
-_ANY = frozenset({"Exception", "BaseException", "RuntimeError", "DistBackendError", "DistError"})
+_ANY = frozenset("Exception BaseException RuntimeError DistBackendError DistError OutOfMemoryError".split())
 _EXITS = frozenset({"exit", "_exit", "quit", "abort", "kill"})
 
 

@@ -46,6 +46,13 @@ class Apportioned(Flow):
     __slots__ = ()
 
 
+class Tallied(Object):
+    """Mark: counted up by a loop over what is in a rank's own batch, under a condition on that. Its place is the
+    condition's."""
+
+    __slots__ = ()
+
+
 class Averaged(Object):
     """Mark: a loss that is called for the mean over a batch."""
 

@@ -32,6 +32,12 @@ DEVICE_BY_OTHERS = Mention(
     case='os.environ["CUDA_VISIBLE_DEVICES"] = str(local_rank)',
     otherwise="a process that sees one device only is told to choose it",
 )
+DEVICE_SEEN = Mention(
+    "each process may see its own device only, or choose one out of sight",
+    *"CUDA_VISIBLE_DEVICES cuda.device( TrainingArguments set_device".split(),
+    case='os.environ["CUDA_VISIBLE_DEVICES"] = str(local_rank)',
+    otherwise="a barrier of processes that see one device each counts as one on the same device",
+)
 DEVICE_PER_RANK = Mention(
     "each rank may choose its device, in a way that is not followed",
     *"set_device local_rank LOCAL_RANK localrank SLURM_LOCALID local_process gpu_id ightning index=".split(),

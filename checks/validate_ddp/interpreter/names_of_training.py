@@ -100,6 +100,13 @@ MASK = Guess(
     case='loss = (loss * batch["mask"]).sum() / batch["mask"].sum()',
     otherwise="a loss that each rank divides by the number of its own frames counts as one over equal shares",
 )
+LENGTHS = Guess(
+    "says how many elements of each sample count",
+    "value",
+    parts="lengths lens ntokens",
+    case="loss = loss / batch.target_lengths.sum()",
+    otherwise="a loss that each rank divides by the number of its own tokens counts as one over equal shares",
+)
 AGGREGATE = Guess(
     "sums up the numbers of all batches",
     "function",

@@ -8,8 +8,8 @@ from validate_ddp.findings import Span
 from validate_ddp.interpreter import facts, gradients, metrics
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.marks import Apportioned, Averaged, Ignored, Reduced, Row, Summed
-from validate_ddp.interpreter.names_of_training import MASK, MODULE
+from validate_ddp.interpreter.marks import Apportioned, Averaged, Ignored, Reduced, Row, Summed, Tallied
+from validate_ddp.interpreter.names_of_training import LENGTHS, MASK, MODULE
 from validate_ddp.interpreter.objects import Batch, Enumerate, Length, Output, Tuple, Zip
 from validate_ddp.interpreter.values import (
     Const,
@@ -113,6 +113,8 @@ def operated(machine: Machine, operator: str, left: Value, right: Value, made: O
         return Mask(made.name, made.carries)
     if operator == "Pow":
         return _bent(made)
+    if operator == "Div" and any(map(_is_tally, right)):
+        return _divided(machine, left, right, made)
     if not any(isinstance(atom, _WHOLE) for atom in both):
         return made
     if operator == "Div" and left and all(isinstance(atom, Count) for atom in left):
@@ -130,6 +132,12 @@ def operated(machine: Machine, operator: str, left: Value, right: Value, made: O
     masks = [isinstance(atom, Mask) for atom in both]
     kept = any(masks) if operator in _JOINING else all(masks) and operator == "Mult"
     return Mask(made.name, made.carries) if kept else made
+
+
+def _is_tally(atom: Any) -> bool:
+    """Whether it is such a count, and no loss that one went into."""
+    kinds = {type(part) for part in atom.carries} if type(atom) is Opaque else set()
+    return Tallied in kinds and Output not in kinds
 
 
 def _has_share(carries: tuple[Any, ...]) -> bool:
@@ -241,7 +249,7 @@ def called_with(machine: Machine, name: str, call: Call, made: Opaque) -> Opaque
         return compared(machine, "", (Opaque("", made.carries),))
     if last in _COUNTING and len(call.args) == 1 and not _BY_ROWS & call.keywords.keys() and name.startswith("torch."):
         argument = call.node.args[0] if call.node and call.node.args else None
-        if any(_is_mask(atom, last_name(argument) if argument is not None else "") for atom in given):
+        if any(_counts(atom, argument) for atom in given):
             return Count(made.name, made.carries)
     if not any(isinstance(atom, _WHOLE) for atom in given):
         return made
@@ -297,9 +305,19 @@ def _is_flat(call: Call) -> bool:
 
 
 def _masks(call: Call, atom: Any) -> bool:
-    """Whether what a method is called on is a mask."""
+    """Whether what a method is called on is a mask, or lengths."""
     function = call.node.func if call.node is not None else None
-    return _is_mask(atom, last_name(function.value) if isinstance(function, Attribute) else "")
+    return _counts(atom, function.value if isinstance(function, Attribute) else None)
+
+
+def _counts(atom: Any, node: syntax.Expression | None) -> bool:
+    """Whether the sum of a value is a count: of a mask, or of the lengths of what a batch holds."""
+    if _is_mask(atom, (last_name(node) or "") if node is not None else ""):
+        return True
+    while isinstance(node, syntax.BinOp):  # `lengths - 1`
+        node = node.left
+    named = type(atom) is Opaque and node is not None and LENGTHS.matches(last_name(node) or "")
+    return named and _is_of_batch(atom.carries) and not any(isinstance(part, Output) for part in atom.carries)
 
 
 def _is_mask(atom: Any, name: str) -> bool:

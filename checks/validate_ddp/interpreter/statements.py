@@ -20,6 +20,7 @@ from validate_ddp.interpreter import (
     narrowing,
     ranks,
     roles,
+    tallies,
     turns,
 )
 from validate_ddp.interpreter.fact import Flag
@@ -119,7 +120,7 @@ def _augment(machine: Machine, node: syntax.AugAssign) -> Outcome:
     target = node.target
     value = machine.evaluate(syntax.BinOp(node.op, target, node.value))
     if machine.loops and node.op == "Add":
-        value = metrics.marked(value, metrics.SUMMED)
+        value = tallies.added(machine, node, value)
         if isinstance(target, syntax.Subscript) and isinstance(target.value, (syntax.Name, syntax.Attribute)):
             held = metrics.with_item(machine.evaluate(target.value), value)
             if held:
@@ -149,6 +150,7 @@ def _if(machine: Machine, node: syntax.If) -> Outcome:
         with machine.guarded("all", site, premised=premised), machine.flagged(*flags):
             return walk(machine, node.body if truth else node.orelse)
     if truth is None:
+        tallies.note(machine, node.test)
         exits.note_unsure(machine, node.test, (node.body, node.orelse))
     test = truth if isinstance(truth, RankTest) else RankTest("all", exact=False, rest="all")
     who, other = test.who, test.rest
@@ -228,9 +230,7 @@ def _catches(handler: syntax.ExceptHandler) -> bool:
     """Whether a handler catches what a missing object raises, and keeps it."""
     if any(isinstance(statement, syntax.Raise) for statement in handler.body):
         return False
-    if not isinstance(handler.type, (syntax.Name, syntax.Attribute)):
-        return True
-    return last_name(handler.type) in _CAUGHT
+    return not isinstance(handler.type, (syntax.Name, syntax.Attribute)) or last_name(handler.type) in _CAUGHT
 
 
 def _try(machine: Machine, node: syntax.Try) -> Outcome:

@@ -60,6 +60,8 @@ def most_walks(machine: Machine, function: Function) -> int:
 def _is_getter(function: Function) -> bool:
     """Whether it gives what it is asked for and does nothing besides: what it gave to another key says nothing."""
     node = function.node
+    if isinstance(node, FunctionDef) and node.name == "__getattr__":
+        return True
     if not isinstance(node, FunctionDef) or len(node.body) != 1 or not isinstance(node.body[0], Return):
         return False
     return sum(1 for part in walk(node.body) if isinstance(part, syntax.Call)) <= 1

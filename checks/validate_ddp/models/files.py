@@ -10,7 +10,7 @@ from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.names_of_training import WRITES
-from validate_ddp.interpreter.objects import Unique
+from validate_ddp.interpreter.objects import Dict, Unique
 from validate_ddp.interpreter.rows import Api, api, method
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.training import Buffer, File, Handler, Loaded, Writer
@@ -104,6 +104,34 @@ def _logging(machine: Machine, symbol: Symbol, call: Call) -> Value:
         mode = call.value("mode") or (() if call.open else (Const("a"),))
         machine.record(facts.Save(symbol.last, path=path, mode=mode, role="log", handler=(handler,)), call.site)
     return (handler,)
+
+
+def _configured(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """``logging.config.dictConfig({"handlers": {"file": {"class": "logging.FileHandler", "filename": path}}})``."""
+    for handlers in _within(call.argument(0, "config"), "handlers"):
+        for held in [held for name in handlers.fields for held in _within((handlers,), name)]:
+            made, path = _said(held, "class", "FileHandler"), held.fields.get("filename", ())
+            if not made or not path:
+                continue
+            handler = Handler(call.site)
+            if "filters" in held.fields:  # they may let through what some ranks log
+                handler.quiet = (Const(True),)
+            mode = (Const(_said(held, "mode", "w") or "a"),)
+            save = facts.Save(made.rpartition(".")[2], path=path, mode=mode, role="log", handler=(handler,))
+            machine.record(save, call.site)
+    return NONE
+
+
+def _said(held: Dict, name: str, ending: str) -> str:
+    """What a field surely or perhaps says that ends so: a loop over all fields may have written into each."""
+    texts = [atom.value for atom in bare(held.fields.get(name, ())) if isinstance(atom, Const)]
+    return next((text for text in texts[:1] if isinstance(text, str) and text.endswith(ending)), "")
+
+
+def _within(value: Value, name: str) -> list[Dict]:
+    """The dictionaries that a value has under a name."""
+    held = [atom.fields.get(name, ()) for atom in bare(value) if isinstance(atom, Dict)]
+    return [atom for each in held for atom in bare(each) if isinstance(atom, Dict)]
 
 
 def _join(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -211,6 +239,7 @@ DECLARED = (
     _saving("torch.onnx.export", "model args path=f", "checkpoint"),
     api("logging.basicConfig", _logging, parameters="* filename mode=filemode level", fact=facts.Save),
     api("loguru.logger.add", _logging, parameters="filename=sink mode level", fact=facts.Save),
+    api("logging.config.dictConfig", _configured, fact=facts.Save),
     api("logging.FileHandler", _logging, parameters="filename mode * level", fact=facts.Save),
     api(_SUMMARY_WRITERS, parameters="path=log_dir=logdir", makes=Writer, fact=facts.Save, role="log"),
     api(WRITES.words, _named_writer, within="*", fact=facts.Save),

@@ -3,6 +3,8 @@
 ## What it does
 Looks for scripts on NCCL in which a barrier or an object collective comes before `torch.cuda.set_device`, or in which
 no rank ever chooses a device: `.cuda()` without an index, no `set_device`, no `device_ids`, and no local rank anywhere.
+A barrier that comes first where a device is named otherwise (`torch.device("cuda", local_rank)`, `Accelerator()`,
+`deepspeed.initialize`) is advice.
 A rehearsal tells where several ranks of a node ask for one and the same GPU and for no other.
 
 ## Why is this bad?
@@ -132,12 +134,17 @@ _OF_NO_TENSOR = frozenset("new_group new_subgroups new_subgroups_by_enumeration"
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each collective that comes too early; or one where no device is ever chosen."""
     started = [fact for fact in program.facts(facts.ProcessGroup) if fact.name == "init" and _is_nccl(program, fact)]
-    if not started or any(fact.device_id for fact in started) or program.mentions(mentions.DEVICE_BY_OTHERS):
+    if not started or any(fact.device_id for fact in started):
         return
     chosen = [fact for fact in program.facts(facts.Device) if fact.name in _CHOSEN]
+    by_others = program.mentions(mentions.DEVICE_BY_OTHERS)
     if chosen:
-        yield from _too_early(program, started[0], chosen[0])
-    elif _is_never_chosen(program):
+        if not by_others and chosen[0].who == "all" and _differs(chosen[0].device):
+            yield from _too_early(program, started[0], chosen[0])
+    elif by_others or not _is_never_chosen(program):
+        if _is_named_otherwise(program) and not program.mentions(mentions.DEVICE_SEEN):
+            yield from _too_early(program, started[0], None)
+    else:
         yield propose(
             program,
             started[0],
@@ -160,14 +167,18 @@ def _is_nccl(program: Program, fact: facts.ProcessGroup) -> bool:
     )
 
 
-def _too_early(program: Program, started: Fact, chosen: facts.Device) -> Iterator[Proposal]:
-    """Collectives between the start of the group and the choice of a device, which send from the current one."""
-    if chosen.who != "all" or not _differs(chosen.device):
-        return
+def _too_early(program: Program, started: Fact, chosen: facts.Device | None) -> Iterator[Proposal]:
+    """Collectives between the start of the group and the choice of a device, which send from the current one.
+
+    Where none is chosen by ``set_device``, some PyTorch versions guess the right one: that is advice.
+    """
     reported = set()
+    evidence = () if chosen is None else (place(chosen.site, "the device is chosen only here"),)
     for fact in program.facts(facts.Collective):
-        if not started.order < fact.order < chosen.order:
+        if fact.order < started.order or (chosen is not None and chosen.order < fact.order):
             continue
+        if chosen is None and _may_be_chosen(program, fact):
+            return
         if fact.name in _OF_NO_TENSOR:
             continue
         if fact.name not in _ON_CURRENT_DEVICE:
@@ -178,12 +189,34 @@ def _too_early(program: Program, started: Fact, chosen: facts.Device) -> Iterato
         yield propose(
             program,
             fact,
-            INFO if fact.hangs_on_unknown else WARNING,
+            INFO if chosen is None or fact.hangs_on_unknown else WARNING,
             f"`{fact.name}` comes before this rank has chosen its device: it runs on GPU 0 on every rank, where NCCL "
             "hangs or fails",
-            evidence=[place(chosen.site, "the device is chosen only here")],
+            evidence=evidence,
             fix=_fix(program, fact),
         )
+
+
+def _is_named_otherwise(program: Program) -> bool:
+    """Whether each rank has a device of its own all the same, or is given one by a framework."""
+    by_framework = any(launch.launcher or launch.name == "deepspeed" for launch in program.facts(facts.Launch))
+    return by_framework or any(_differs(device.device) for device in program.facts(facts.Device))
+
+
+def _may_be_chosen(program: Program, fact: Fact) -> bool:
+    """Whether a rank may have its own device by then: Accelerate and DeepSpeed choose one where they are set up."""
+    if any(device.order < fact.order for device in program.facts(facts.Device)):
+        return True
+    launches = program.facts(facts.Launch)
+    if not launches:
+        return program.mentions(mentions.DEVICE_BY_OTHERS)
+    for launch in launches:
+        made = [launcher.site for launcher in launch.launcher]
+        if any(site.path != fact.site.path or site.span.line < fact.site.span.line for site in made):
+            return True
+        if not made and launch.order < fact.order:
+            return True
+    return False
 
 
 def _is_of_all(group: Value) -> bool:

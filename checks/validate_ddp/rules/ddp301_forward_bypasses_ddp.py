@@ -2,7 +2,9 @@
 
 ## What it does
 Looks for a script that wraps a model, and whose every training forward that a backward follows is of the model inside
-the wrapper: `ddp.module(x)`, the name from before wrapping, or calls of other methods such as `ddp.module.encode(x)`.
+the wrapper: `ddp.module(x)`, the name from before wrapping, or calls of other methods such as `ddp.module.encode(x)`,
+be it by a class of the program whose `__getattr__` hands them through. A warning where more goes into a loss than is
+kept in view, as the wrapper may be among that.
 
 ## Why is this bad?
 DistributedDataParallel reduces gradients by hooks that its own `forward` arms. A forward of the inner module trains
@@ -35,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from validate_ddp.findings import ERROR, Edit, Fix, Proposal, Span
+from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal, Span
 from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.names_of_training import GRADIENT
@@ -51,7 +53,7 @@ from validate_ddp.rules import together
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Wrap
-SEVERITIES = (ERROR,)
+SEVERITIES = (ERROR, WARNING)
 EVIDENCE = "SR"
 FIX = "unsafe"
 TELLING = Telling(
@@ -184,6 +186,8 @@ def check(program: Program) -> Iterator[Proposal]:
             continue
         if any(_may_go_through(fact.loss, wrapper) for fact in backwards):
             continue
+        # Where not all is known that a loss was computed from, the wrapper may be among the rest.
+        sure = all(is_whole(reaching(fact.loss)) for fact in backwards)
         for inner in bare(wrapper.inner):
             bypass = _bypassing([*forwards, *program.facts(facts.PastWrapper)], inner)
             if bypass is not None and id(inner) in outputs and bypass.order > wrap.order:
@@ -194,7 +198,7 @@ def check(program: Program) -> Iterator[Proposal]:
                 yield propose(
                     program,
                     bypass,
-                    ERROR,
+                    ERROR if sure else WARNING,
                     f"{what} bypasses DistributedDataParallel: gradients are never averaged over ranks",
                     evidence=(place(wrap.site, "the model is wrapped here"),),
                     fix=_fix(program, bypass, wrapper) if is_forward else None,
@@ -226,7 +230,7 @@ def _may_go_through(loss: Value, wrapper: Wrapper) -> bool:
     parts = reaching(loss)
     holders = [part for part in parts if isinstance(part, Instance)]
     held = [value for holder in holders for value in (holder.given, *holder.fields.values())]
-    return not is_whole(parts) or any(part is wrapper for value in (parts, *held) for part in reaching(value))
+    return any(part is wrapper for value in (parts, *held) for part in reaching(value))
 
 
 def _bypassing(forwards: Sequence[facts.Forward | facts.PastWrapper], inner: Any) -> Fact | None:

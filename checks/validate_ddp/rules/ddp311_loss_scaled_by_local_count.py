@@ -1,15 +1,16 @@
 """Targets of one step weigh differently, as each loss is divided by a count of its own micro-batch or rank.
 
 ## What it does
-Looks for a loss that is divided by a number which hangs on the rank's own batch, as `mask.sum()`, or is the mean of
-what a mask lets through, or of the targets that a cross entropy does not leave out (`ignore_index`), where gradients of
-ranks are averaged and no collective sees that number. Where such targets are of a class, as pixels without a label,
-this is advice. In a run, it reads at each backward how much every target of a loss (a row, or a token that is not
-ignored) weighs in the gradient, and compares it between the ranks, and between the micro-batches that are accumulated
-for a step. Told where whole micro-batches, or the shares of ranks or of groups of ranks, weigh the same however many
-targets they have (of ranks that reduce by hand, where what they reduce is seen to be what the backward has left); and
-where a loss that is divided by all targets of the step is divided by the number of micro-batches too, by the script or
-by the schedule of a pipeline, which does so unless it is made with `scale_grads=False`.
+Looks for a loss that is divided by a number which hangs on the rank's own batch, as `mask.sum()` or what a loop counts
+under a condition on the batch, or is the mean of what a mask lets through, or of the targets that a cross entropy does
+not leave out (`ignore_index`), where gradients of ranks are averaged and no collective sees that number. Where such
+targets are of a class, as pixels without a label, this is advice. In a run, it reads at each backward how much every
+target of a loss (a row, or a token that is not ignored) weighs in the gradient, and compares it between the ranks, and
+between the micro-batches that are accumulated for a step. Told where whole micro-batches, or the shares of ranks or of
+groups of ranks, weigh the same however many targets they have (of ranks that reduce by hand, where what they reduce is
+seen to be what the backward has left); and where a loss that is divided by all targets of the step is divided by the
+number of micro-batches too, by the script or by the schedule of a pipeline, which does so unless it is made with
+`scale_grads=False`.
 
 ## Why is this bad?
 Gradients of ranks are averaged, and those of micro-batches added up, with equal weights. A mean of few tokens pulls as

@@ -1,7 +1,8 @@
 """One rank's failure in or before a collective is swallowed, and the ranks diverge.
 
 ## What it does
-Looks for collectives of data inside a `try` whose handler catches any error and goes on, calls that put together or
+Looks for collectives of data inside a `try` whose handler catches any error, or `OutOfMemoryError`, which each rank
+meets by itself, and goes on, calls that put together or
 load the shards of a state among them, for the backward of a wrapped model in one inside a loop, and for collectives
 that such a handler calls itself.
 
@@ -199,14 +200,30 @@ def check(program: Program) -> Iterator[Proposal]:
         if gradients.live(backward.loss) and _goes_round(backward, tried):
             reported.add(tried.site)
             yield _in_try(program, backward, tried, "without the others in the all-reduce of the gradients")
+    yield from _round_programs(program, reported)
+
+
+def _round_programs(program: Program, reported: set[Site]) -> Iterator[Proposal]:
+    """One finding for each ``try`` around a whole training, however deep in it ranks wait for each other."""
+    for fact in program.facts(facts.Wrap, facts.Backward):
+        if isinstance(fact, facts.Backward) and not gradients.live(fact.loss):
+            continue
+        tried = next((guard for guard in fact.guards if guard.swallows and _is_whole(program, guard)), None)
+        if tried is None or tried.site in reported or tried.depth >= len(fact.chain):
+            continue
+        reported.add(tried.site)
+        yield _in_try(program, fact.moved(fact.chain[tried.depth]), tried, "to the end without the others")
+
+
+def _is_whole(program: Program, tried: Guard) -> bool:
+    return any(tried.site == guard.site for kind in program.facts(*_WHOLE) for guard in kind.guards if guard.swallows)
 
 
 def _in_try(program: Program, fact: Fact, tried: Guard, how: str) -> Proposal:
-    whole = any(tried.site == guard.site for kind in program.facts(*_WHOLE) for guard in kind.guards if guard.swallows)
     return propose(
         program,
         fact,
-        INFO if whole or fact.hangs_on_unknown else WARNING,
+        INFO if fact.hangs_on_unknown or _is_whole(program, tried) else WARNING,
         f"an error that one rank meets here is swallowed, and it goes on {how}: they wait for it, or pair with its "
         "next collective",
         evidence=[place(tried.site, "the handler of this `try` catches any error and goes on")],

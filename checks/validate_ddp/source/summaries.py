@@ -30,6 +30,7 @@ _ACTS = (
     b"is_master",
     b"basicConfig",
     b"FileHandler",
+    b"dictConfig",
     b"SummaryWriter",
     b"download",
     b"makedirs(",
