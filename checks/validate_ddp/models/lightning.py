@@ -45,8 +45,8 @@ _IN_TRAINING = tuple(
 
 def _trainer(machine: Machine, symbol: Symbol, call: Call) -> Value:
     made = LightningTrainer(call.site, callbacks=call.argument(-1, "callbacks"))
-    if not (_is_of_one(call) or hosting.is_on_one_device(machine)):
-        made.several = TRUE if _starts_several(call) else hosting.launched(machine)
+    if not (is_of_one(call) or hosting.is_on_one_device(machine)):
+        made.several = TRUE if starts_several(call) else hosting.launched(machine)
     strategy = constant(call.argument(-1, "strategy"))
     if isinstance(strategy, str) and ("spawn" in strategy or "fork" in strategy or "notebook" in strategy):
         made.spawns = TRUE
@@ -55,7 +55,7 @@ def _trainer(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (made,)
 
 
-def _is_of_one(call: Call) -> bool:
+def is_of_one(call: Call) -> bool:
     """Whether a trainer made like this is one process, whatever starts it."""
     told = constant(_strategy(call))
     one = any(_is_one(call.argument(-1, name)) for name in _COUNTS if call.argument(-1, name))
@@ -71,7 +71,7 @@ def _strategy(call: Call) -> Value:
     return call.argument(-1, "strategy") or call.argument(-1, "accelerator")
 
 
-def _starts_several(call: Call) -> bool:
+def starts_several(call: Call) -> bool:
     """Whether a trainer made like this is meant to start more ranks than one, which its defaults alone do not say."""
     counts = [call.argument(-1, name) for name in _COUNTS]
     strategy = _strategy(call)

@@ -17,6 +17,7 @@ from validate_ddp.interpreter.training import (
     Engine,
     Fabric,
     Launcher,
+    LightningLite,
     State,
     StateOptions,
     Wrapper,
@@ -125,6 +126,8 @@ def _of_wrapper(machine: Machine, wrapper: Wrapper, call: Call) -> None:
 
 
 def _of_launcher(machine: Machine, launcher: Launcher, call: Call) -> None:
+    if isinstance(launcher, LightningLite) and not launcher.sharded:
+        return  # writes on the first rank what DDP keeps whole, and waits for nobody
     if not launcher.single:
         _record(machine, call, call.name, call.receiver, isinstance(launcher, Fabric) or bool(launcher.sharded))
 
