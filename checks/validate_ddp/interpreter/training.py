@@ -337,26 +337,6 @@ class Host(Resource):
     __slots__ = ()
 
 
-class DerivedAccelerator(Host, Accelerator):
-    """What an object is besides whose class the program derives from ``Accelerator``."""
-
-    __slots__ = ()
-    of: Value = part()
-
-
-class DerivedFabric(Host, Fabric):
-    """What an object is besides whose class the program derives from ``Fabric``, or from ``LightningLite``."""
-
-    __slots__ = ()
-    of: Value = part()
-
-
-class LightningLite(DerivedFabric):
-    """The form that Fabric had before it was called so."""
-
-    __slots__ = ()
-
-
 class Trainer(Host, Object):
     """The ``Trainer`` of transformers, or one of trl. several: it is meant to be started on several ranks, or is.
 

@@ -14,8 +14,8 @@ from validate_ddp.interpreter.modules import Module
 from validate_ddp.interpreter.rows import api
 from validate_ddp.interpreter.values import Class, Function, Opaque, Symbol, Value, bare, join
 from validate_ddp.models.unknown import unresolved
-from validate_ddp.source.syntax import Call as CallNode
 from validate_ddp.source.syntax import Assign, Constant, FunctionDef, Name, Node, Statement, Subscript
+from validate_ddp.source.syntax import Call as CallNode
 from validate_ddp.source.traversal import children, last_name, walk
 
 _TARGET = "_target_"

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from validate_ddp.interpreter import attributes, calls, facts
 from validate_ddp.interpreter.call import Call
+from validate_ddp.interpreter.derived import DerivedAccelerator, DerivedFabric, LightningLite
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.rows import Base, method
-from validate_ddp.interpreter.training import DerivedAccelerator, DerivedFabric, Fabric, LightningLite
+from validate_ddp.interpreter.training import Fabric
 from validate_ddp.interpreter.values import NONE, TRUE, Class, Const, Resource, Symbol, Value, bare, constant
 from validate_ddp.models import frameworks, hosting, lightning, networks
 

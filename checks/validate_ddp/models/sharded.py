@@ -6,6 +6,7 @@ from typing import Any
 
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.call import Call
+from validate_ddp.interpreter.derived import LightningLite
 from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.names_of_training import PLUGIN
@@ -17,7 +18,6 @@ from validate_ddp.interpreter.training import (
     Engine,
     Fabric,
     Launcher,
-    LightningLite,
     State,
     StateOptions,
     Wrapper,

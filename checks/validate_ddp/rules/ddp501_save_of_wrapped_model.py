@@ -173,7 +173,7 @@ def check(program: Program) -> Iterator[Proposal]:
 
 def _gives_inner_state(wrapper: DDP) -> bool:
     """Whether it is Fabric's, whose state is that of the model inside."""
-    return constant(wrapper.flavour) == Fabric.called
+    return bool(constant(wrapper.flavour) == Fabric.called)
 
 
 def _is_told_apart(program: Program, site: Site) -> bool:
