@@ -2,9 +2,8 @@
 
 ## What it does
 Looks for `break`, `continue`, `return`, `sys.exit(0)` and `os._exit(0)` under a condition on the rank, or on whether
-this rank's own loss is a number or its batch holds anything, or all that it should, where the other ranks still have a
-collective or a backward to come: later, or in the next iteration of the loop; and for a backward that is left out on
-such a condition.
+this rank's own loss is a number or its batch holds anything, or all it should, where the other ranks still have a
+collective or backward to come: later, or in the next turn of the loop; and for a backward left out on such a condition.
 
 ## Why is this bad?
 A backward of DistributedDataParallel, like a collective, needs every rank. Those that go on wait for the one that has
