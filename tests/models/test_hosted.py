@@ -233,3 +233,41 @@ def test_a_loss_that_lightning_logs_unsynced_is_that_of_the_first_rank(
 ) -> None:
     filled = {"train": "pass", "validate": "pass", "loaders": LOADERS, **parts}
     assert lint(LOGGED.format(**filled)).told == [("DDP601", severity) for severity in wanted]
+
+
+COMMAND_LINE = """
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.cli import LightningCLI
+
+class Net(LightningModule):
+    def __init__(self, width=1):
+        super().__init__()
+        self.net = torch.nn.Linear(width, 1)
+
+    def training_step(self, batch, batch_idx):
+        if self.global_rank == 0:
+            torch.distributed.barrier()
+        return self.net(batch).sum()
+
+class Own(LightningCLI):
+    pass
+
+{start}
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "wanted"),
+    [("LightningCLI(Net)", True), ("Own(model_class=Net)", True), ("LightningCLI(Net, run=False)", False)],
+)
+def test_what_lightning_s_command_line_runs_is_code_of_every_rank(start: str, wanted: bool, lint: Any) -> None:
+    assert lint(COMMAND_LINE.format(start=start)).told == [("DDP401", "error")] * wanted
+
+
+def test_what_a_module_of_another_file_logs_is_told_where_it_logs_it(lint: Any) -> None:
+    text = COMMAND_LINE.replace("if self.global_rank == 0:", "if True:").replace(
+        "torch.distributed.barrier()", 'loss = self.net(batch).sum(); self.log("x", loss)'
+    )
+    lint.write(net=text.format(start=""), train="import lightning\nfrom net import Own, Net\nOwn(Net)\n")
+    assert [(each.code, each.path, each.line) for each in lint.run("train.py")] == [("DDP601", "net.py", 13)]

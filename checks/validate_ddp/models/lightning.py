@@ -114,7 +114,7 @@ def _modules(call: Call) -> list[Instance]:
     return [atom for atom in hosting.instances(call.given) if isinstance(atom.base, LightningModule)]
 
 
-def _run(machine: Machine, trainer: LightningTrainer, call: Call) -> Value:
+def run(machine: Machine, trainer: LightningTrainer, call: Call) -> Value:
     """``fit``, ``validate``, ``test`` and ``predict``: within them ranks meet, and each runs the hooks."""
     hosting.meet(machine, call)
     if trainer.several:
@@ -156,7 +156,7 @@ def _run_by_unknown(machine: Machine, atom: object, call: Call) -> Value | None:
     if not _modules(call):
         return None
     trainer = LightningTrainer(call.site, several=TRUE, dealing=TRUE)
-    return _run(machine, trainer, call)
+    return run(machine, trainer, call)
 
 
 def _host(machine: Machine, trainer: LightningTrainer, call: Call) -> None:
@@ -300,7 +300,7 @@ DECLARED = (
     api("from_argparse_args", _parsed, within=_WITHIN, fact=facts.Launch),
     Base(_based),
     api("seed_everything", _seed, within=_WITHIN + " lightning_fabric", parameters="seed workers", fact=facts.Seed),
-    method("fit validate test predict", _run, of=LightningTrainer),
+    method("fit validate test predict", run, of=LightningTrainer),
     method("fit", _run_by_unknown, fact=facts.Launch),
     method("validate test predict", _run_by_unknown),
     method("save_checkpoint", _meet, of=LightningTrainer),
