@@ -71,7 +71,7 @@ def test_what_stands_ahead_of_lightning_is_done_by_the_first_rank_and_again_by_t
         {"step": SAVE.format("self"), "trainer": "gpus=[0]"},
         {"after": SAVE.format("model"), "trainer": 'devices=2, strategy="ddp_spawn"'},  # only `fit` runs on many
         {"step": 'self.log("loss", batch, sync_dist=True)'},
-        {"step": 'if self.global_rank == 0: self.log("loss", batch, sync_dist=True, rank_zero_only=True)'},
+        {"step": 'if self.global_rank == 0: self.log("size", len(batch), sync_dist=True, rank_zero_only=True)'},
         {"after": 'trainer.save_checkpoint("out.ckpt")'},
     ],
 )
@@ -188,3 +188,86 @@ def test_what_a_trainer_does_by_itself_or_one_rank_does_is_no_defect(parts: dict
 )
 def test_ranks_that_meet_within_a_trainer_are_not_to_be_parted(parts: dict[str, str], lint: Any) -> None:
     assert lint(hugging_face(**parts)).told == [("DDP401", "error")]
+
+
+LOGGED = """
+import torch
+import lightning
+from torchmetrics import MeanMetric
+
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net, self.mean_loss = torch.nn.Linear(1, 1), MeanMetric()
+
+    def training_step(self, batch, batch_idx):
+        loss = self.net(batch).sum()
+        {train}
+        return loss
+
+    def validation_step(self, batch, batch_idx):
+        loss = self.net(batch).sum()
+        {validate}
+
+lightning.Trainer(devices=2, strategy="ddp").fit(Net(), {loaders})
+"""
+LOADERS = "torch.utils.data.DataLoader(torch.ones(8, 1), shuffle=True), torch.utils.data.DataLoader(torch.ones(8, 1))"
+
+
+@pytest.mark.parametrize(
+    ("parts", "wanted"),
+    [
+        ({"train": 'self.log("train/loss", loss)'}, ["info"]),
+        ({"train": 'self.log_dict({"loss": loss}, sync_dist=False)'}, ["info"]),
+        ({"train": 'self.log("loss", loss, sync_dist=True, rank_zero_only=True)'}, ["info"]),
+        ({"train": 'self.log("loss", loss, sync_dist=True)'}, []),
+        ({"train": 'self.log("loss", loss, sync_dist=self.trainer.world_size > 1)'}, []),
+        ({"validate": 'self.log("val/loss", loss)'}, ["warning"]),
+        ({"validate": 'self.log("val/loss", loss, sync_dist=True)'}, []),
+        ({"validate": 'self.log("val/loss", self.all_gather(loss).mean())'}, []),
+        ({"validate": 'self.mean_loss(loss); self.log("val/loss", self.mean_loss)'}, []),
+    ],
+)
+def test_a_loss_that_lightning_logs_unsynced_is_that_of_the_first_rank(
+    parts: dict[str, str], wanted: list[str], lint: Any
+) -> None:
+    filled = {"train": "pass", "validate": "pass", "loaders": LOADERS, **parts}
+    assert lint(LOGGED.format(**filled)).told == [("DDP601", severity) for severity in wanted]
+
+
+COMMAND_LINE = """
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.cli import LightningCLI
+
+class Net(LightningModule):
+    def __init__(self, width=1):
+        super().__init__()
+        self.net = torch.nn.Linear(width, 1)
+
+    def training_step(self, batch, batch_idx):
+        if self.global_rank == 0:
+            torch.distributed.barrier()
+        return self.net(batch).sum()
+
+class Own(LightningCLI):
+    pass
+
+{start}
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "wanted"),
+    [("LightningCLI(Net)", True), ("Own(model_class=Net)", True), ("LightningCLI(Net, run=False)", False)],
+)
+def test_what_lightning_s_command_line_runs_is_code_of_every_rank(start: str, wanted: bool, lint: Any) -> None:
+    assert lint(COMMAND_LINE.format(start=start)).told == [("DDP401", "error")] * wanted
+
+
+def test_what_a_module_of_another_file_logs_is_told_where_it_logs_it(lint: Any) -> None:
+    text = COMMAND_LINE.replace("if self.global_rank == 0:", "if True:").replace(
+        "torch.distributed.barrier()", 'loss = self.net(batch).sum(); self.log("x", loss)'
+    )
+    lint.write(net=text.format(start=""), train="import lightning\nfrom net import Own, Net\nOwn(Net)\n")
+    assert [(each.code, each.path, each.line) for each in lint.run("train.py")] == [("DDP601", "net.py", 13)]

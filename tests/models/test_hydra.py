@@ -71,3 +71,56 @@ def test_what_a_configuration_names_is_walked(
     monkeypatch.chdir(tmp_path)
     found = [(each.code, each.path) for each in check(["train.py"], Settings()).findings]
     assert found == ([("DDP401", "own/loop.py")] if wanted else [])
+
+
+ASKED = """
+import os, hydra
+
+{above}
+{main}
+
+if __name__ == "__main__":
+    start()
+"""
+NESTED_MAIN = """
+def start():
+    held = []
+    @hydra.main(version_base=None, config_path="conf")
+    def read(cfg):
+        held.append(cfg)
+    read()
+    config = held[0]
+    trainer = hydra.utils.instantiate({asked})
+    trainer.run()
+"""
+PLAIN_MAIN = """
+@hydra.main(version_base=None, config_path={path})
+def start(cfg):
+    trainer = hydra.utils.instantiate(cfg.trainer)
+    trainer.run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "wanted"),
+    [
+        (ASKED.format(above="", main=NESTED_MAIN.format(asked='config["trainer"]')), True),
+        (ASKED.format(above="", main=NESTED_MAIN.format(asked='config["other"]')), False),
+        (ASKED.format(above="", main=NESTED_MAIN.format(asked='config["loop"]["trainer"]')), True),
+        (
+            ASKED.format(above='CONF = os.path.join(os.environ["HOME"], "conf")', main=PLAIN_MAIN.format(path="CONF")),
+            True,
+        ),
+        (ASKED.format(above='CONF = os.environ["conf"]', main=PLAIN_MAIN.format(path="CONF")), False),
+    ],
+)
+def test_a_key_is_the_same_as_an_item_and_a_folder_by_another_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, wanted: bool
+) -> None:
+    files = {"train.py": script, "own/__init__.py": "", "own/loop.py": TRAINER, "conf/trainer/plain.yaml": TOP}
+    for file, content in files.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(content)
+    monkeypatch.chdir(tmp_path)
+    found = [(each.code, each.path) for each in check(["train.py"], Settings()).findings]
+    assert found == ([("DDP401", "own/loop.py")] if wanted else [])

@@ -98,3 +98,22 @@ for step in range(3):
 def test_a_callback_that_returns_leaves_no_other_that_is_called_at_the_same_place(lint: Any) -> None:
     assert not lint(HEAD + WRAPPED + CALLBACKS.format("print(loss)")).of("DDP404")
     assert lint(HEAD + WRAPPED + CALLBACKS.format("dist.all_reduce(loss)")).of("DDP404", "DDP401")
+
+
+FOUND = """
+for batch in loader:
+    batch, found = batch
+    if not {}:
+        continue
+    net(batch).sum().backward()
+"""
+
+
+@pytest.mark.parametrize("asked", ["all(found)", "found.all()", "torch.all(found)", "any(found)"])
+def test_a_way_out_on_what_a_rank_s_own_batch_lacks(lint: Any, asked: str) -> None:
+    assert found(lint, WRAPPED + FOUND.format(asked)) == {"warning"}
+
+
+@pytest.mark.parametrize("asked", ["all(name in found for name in ('x', 'y'))", "all(options)", "all([])"])
+def test_what_is_asked_of_all_batches_alike_is_no_way_out_of_one_rank(lint: Any, asked: str) -> None:
+    assert found(lint, "options = [1]\n" + WRAPPED + FOUND.format(asked)) == set()

@@ -48,11 +48,13 @@ def note_unsure(machine: Machine, test: Expression, branches: tuple[list[Stateme
                 continue
         if last is None or isinstance(last, syntax.Raise):
             continue
-        subject, empty = _subject(test) or _answered(machine, test), False
+        subject, lacking = _subject(test) or _answered(machine, test), ""
         if subject is None:
-            subject, empty = _emptied(test), True
+            subject, lacking = _emptied(test), "empty"
+        if subject is None:
+            subject, lacking = _incomplete(test), "incomplete"
         if subject is not None:
-            _record(machine, last, machine.evaluate(subject), name=name, empty=empty, words=_named(subject))
+            _record(machine, last, machine.evaluate(subject), name=name, lacking=lacking, words=_named(subject))
 
 
 def _leaves(body: list[Statement]) -> bool:
@@ -96,6 +98,15 @@ def _emptied(node: Expression) -> Expression | None:
     return _counted(node.left) if other.value == 0 and node.ops[0] in ("Eq", "LtE") else None
 
 
+def _incomplete(node: Expression) -> Expression | None:
+    """What a condition asks to be there without exception: `not all(found)`, `not mask.all()`."""
+    call = node.operand if isinstance(node, syntax.Not) else None
+    if not isinstance(call, syntax.Call) or last_name(call.func) != "all":
+        return None
+    asked = call.args[0] if call.args else call.func.value if isinstance(call.func, Attribute) else None
+    return asked if isinstance(asked, _PLAIN) else None  # of keys in a batch, all ranks have the same
+
+
 def _counted(node: Expression) -> Expression | None:
     if not isinstance(node, syntax.Call):
         return None
@@ -107,10 +118,11 @@ def _counted(node: Expression) -> Expression | None:
 
 
 _COUNTS = frozenset("len sum any numel count_nonzero".split())
+_PLAIN = (syntax.Name, Attribute, syntax.Subscript)
 
 
 def _record(
-    machine: Machine, statement: Statement, subject: Value, *, name: str = "", empty: bool = False, words: str = ""
+    machine: Machine, statement: Statement, subject: Value, *, name: str = "", lacking: str = "", words: str = ""
 ) -> None:
     frame = machine.frame
     code: Value = ()
@@ -123,7 +135,7 @@ def _record(
         name = name or _KEYWORDS[type(statement)]
     span = Span(*statement.span)
     site = Site(frame.module.path, span, span, frame.function.name if frame.function else "")
-    machine.record(facts.Exit(name, subject=subject, code=code, empty=empty, words=words), site)
+    machine.record(facts.Exit(name, subject=subject, code=code, lacking=lacking, words=words), site)
 
 
 def _subject(node: Expression) -> Expression | None:

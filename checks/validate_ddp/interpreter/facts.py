@@ -330,15 +330,15 @@ class Beyond(Fact):
     wrapper: tuple[training.Shell, ...]
 
 
-class Exit(Fact, untold="empty words"):
+class Exit(Fact, untold="lacking words"):
     """Some ranks leave a loop, a function or the program, or (named ``skip``) leave a backward out."""
 
     subject: Value
     """What the condition asks to be finite, or to be there at all, where it is about that."""
     code: Value
     """The exit code of one that ends the program."""
-    empty: bool = False
-    """The condition asks whether there is anything in it."""
+    lacking: str = ""
+    """Where the condition asks whether there is anything in it, "empty"; whether all of it is there, "incomplete"."""
     words: str = ""
     """The names in what the condition asks about, as written."""
 

@@ -194,7 +194,7 @@ def report(machine: Machine, call: Call, value: Value = ()) -> None:
     elif call.name in REPORTS.words:
         parts = _parts(machine, call) if SUMMED in carried_by(call.given) else ()
         if not parts:
-            if not noted(machine, call.name, call.given, call.site) and _tells_loss(machine, call):
+            if not noted(machine, call.name, call.given, call.site) and tells_loss(machine, call):
                 machine.record(facts.Report(call.name, value=call.given, part=0), call.site)
             return
         for index, part in enumerate(parts):
@@ -233,7 +233,7 @@ def _entries(value: Value, depth: int = 0) -> list[Value]:
     return [value]
 
 
-def _tells_loss(machine: Machine, call: Call) -> bool:
+def tells_loss(machine: Machine, call: Call) -> bool:
     """Whether a call in a loop is given something of a batch, and what is called a loss."""
     if not machine.loops or call.node is None or not is_of_batches(carried_by(call.given)):
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from validate_ddp.interpreter import calls, facts, gradients, metrics, vocabulary
 from validate_ddp.interpreter.call import Call
@@ -45,6 +45,7 @@ from validate_ddp.models import distributed, networks, sharded, uses
 from validate_ddp.source.syntax import Constant
 from validate_ddp.source.traversal import keywords_of
 
+_L = TypeVar("_L", bound=Launcher)
 _WORKING = frozenset(
     """prepare prepare_model prepare_data_loader setup setup_module setup_dataloaders launch split_between_processes
     gather gather_for_metrics reduce wait_for_everyone accumulate backward save_state main_process_first all_gather
@@ -54,27 +55,31 @@ _WORKING = frozenset(
 
 
 def _made(launcher: type[Launcher]) -> Model:
-    def make(machine: Machine, symbol: Symbol, call: Call) -> Value:
-        made = launcher(call.site)
-        if call.open or "split_batches" in call.keywords or "dataloader_config" in call.keywords:
-            made.split = TRUE  # its loaders may cut batches up instead of dealing them out
-        if "step_scheduler_with_optimizer" in call.keywords:
-            made.own_schedule = TRUE
-        turns = call.argument(-1, "gradient_accumulation_steps") or call.argument(-1, "gradient_accumulation_plugin")
-        if turns and constant(turns) != 1:
-            made.accumulating = turns
-        if "mixed_precision" in call.keywords:
-            made.precision = call.keywords["mixed_precision"]
-        if launcher is Fabric and constant(call.argument(-1, "devices")) == 1:
-            made.single = TRUE
-            if call.node is not None and keywords_of(call.node).get("devices") == Constant(1):
-                machine.flags.append(Flag.ALONE)  # until the function ends that says so
-        sharded.note_plugins(made, call)
-        handlers = call.argument(-1, "kwargs_handlers")
-        made.wrapping = tuple(atom for atom in contents(handlers) if isinstance(atom, WrapperOptions))
-        return (made,)
+    return lambda machine, symbol, call: (made(launcher, machine, call),)
 
-    return make
+
+def made(kind: type[_L], machine: Machine, call: Call) -> _L:
+    """The launcher that is made of these options."""
+    launcher = kind(call.site)
+    if call.open or "split_batches" in call.keywords or "dataloader_config" in call.keywords:
+        launcher.split = TRUE  # its loaders may cut batches up instead of dealing them out
+    if "step_scheduler_with_optimizer" in call.keywords:
+        launcher.own_schedule = TRUE
+    turns = call.argument(-1, "gradient_accumulation_steps") or call.argument(-1, "gradient_accumulation_plugin")
+    if turns and constant(turns) != 1:
+        launcher.accumulating = turns
+    if "mixed_precision" in call.keywords:
+        launcher.precision = call.keywords["mixed_precision"]
+    if issubclass(kind, Fabric) and constant(call.argument(-1, "devices")) == 1:
+        launcher.single = TRUE
+        if call.node is not None and keywords_of(call.node).get("devices") == Constant(1):
+            machine.flags.append(Flag.ALONE)  # until the function ends that says so
+    if issubclass(kind, Fabric) and call.argument(-1, "callbacks"):
+        launcher.fields["callbacks"] = call.argument(-1, "callbacks")
+    sharded.note_plugins(launcher, call)
+    handlers = call.argument(-1, "kwargs_handlers")
+    launcher.wrapping = tuple(atom for atom in contents(handlers) if isinstance(atom, WrapperOptions))
+    return launcher
 
 
 def _collective(machine: Machine, symbol: Symbol, call: Call) -> Value:

@@ -14,15 +14,15 @@ from validate_ddp.interpreter.modules import Module
 from validate_ddp.interpreter.rows import api
 from validate_ddp.interpreter.values import Class, Function, Opaque, Symbol, Value, bare, join
 from validate_ddp.models.unknown import unresolved
+from validate_ddp.source.syntax import Assign, Constant, FunctionDef, Name, Node, Statement, Subscript
 from validate_ddp.source.syntax import Call as CallNode
-from validate_ddp.source.syntax import Constant, FunctionDef
-from validate_ddp.source.traversal import last_name, walk
+from validate_ddp.source.traversal import children, last_name, walk
 
 _TARGET = "_target_"
 _LINE = re.compile(r"^([ \t]*)((?:- +)*)([\w.-]+)[ \t]*:(?:[ \t]+['\"]?([\w.]*))?", re.MULTILINE)
 _MOST_FILES = 400
 """Files of a configuration that are read. Not said: what the others name is not followed, as any library's."""
-_MOST_ABOVE = 3
+_MOST_ABOVE = 6
 """Folders from which the path of a configuration is tried: the file's own and those above it."""
 _OWN = frozenset("config _recursive_ _convert_ _partial_ _target_ _args_".split())
 
@@ -36,7 +36,7 @@ def _made(machine: Machine, symbol: Symbol, call: Call) -> Value:
     filled = Call(call.name, call.args[1:], given, call.site)
     filled.open = True
     result: Value = ()
-    for atom in _named(machine, call.value("config"), ""):
+    for atom in _named(machine, call.value("config"), "", _is_item(call)):
         result = join(result, calls.call_atom(machine, atom, filled))
     return result or unresolved(machine, symbol, call)
 
@@ -46,14 +46,20 @@ def _class(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return _named(machine, call.value("path"), _TARGET) or unresolved(machine, symbol, call)
 
 
-def _named(machine: Machine, setting: Value, last: str) -> Value:
+def _is_item(call: Call) -> bool:
+    """Whether what is asked for is written as an item: `config["trainer"]`, of which the value tells the key alone."""
+    given = call.node.args[0] if call.node is not None and call.node.args else None
+    return isinstance(given, Subscript) and isinstance(given.slice, Constant) and isinstance(given.slice.value, str)
+
+
+def _named(machine: Machine, setting: Value, last: str, is_item: bool = False) -> Value:
     """What the configuration may name by this setting of it; nothing for one that has no name."""
     found: dict[str, None] = {}
     for atom in bare(setting):
         path = atom.name.split(".") if isinstance(atom, Opaque) else []
         path = path[:-1] if last and path[-1:] == [last] else path
-        if len(path) > 1 or (path and last):
-            found |= dict.fromkeys(_targets(machine).get(path[-1] if len(path) > 1 else "", ()))
+        if len(path) > 1 or (path and (last or is_item)):
+            found |= dict.fromkeys(_targets(machine).get(path[-1] if len(path) > 1 or is_item else "", ()))
     options = [atom for dotted in found for atom in _resolved(machine, dotted)]
     return candidates.among(machine, options, complete=False)
 
@@ -94,13 +100,26 @@ def _folders(machine: Machine, module: Module) -> Iterator[str]:
     """Where the configuration lies of functions that hydra calls: ``@hydra.main(config_path="conf")``."""
     if b"config_path" not in (machine.library.summaries.data(module.file) or b""):
         return
-    for node in machine.library.body(module):
+    body = machine.library.body(module)
+    for node in walk(body):
         for decorator in node.decorator_list if isinstance(node, FunctionDef) else ():
             if isinstance(decorator, CallNode) and last_name(decorator.func) == "main":
                 given = [each.value for each in decorator.keywords if each.arg == "config_path"]
-                parts = [each.value for value in given for each in walk([value]) if isinstance(each, Constant)]
-                words = [part for part in parts if isinstance(part, str)]
+                words = [word for value in given for word in _words(value, body)]
                 yield from _existing(machine, os.path.dirname(module.file), words)
+
+
+def _words(node: Node, body: list[Statement]) -> Iterator[str]:
+    """The parts of a path as it is written, here or where the file sets this name; what it looks up says none."""
+    if isinstance(node, Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, Name):
+        for each in body:
+            if isinstance(each, Assign) and any(isinstance(to, Name) and to.id == node.id for to in each.targets):
+                yield from _words(each.value, [])
+    elif not isinstance(node, Subscript):
+        for part in children(node):
+            yield from _words(part, body)
 
 
 def _existing(machine: Machine, start: str, words: list[str]) -> Iterator[str]:

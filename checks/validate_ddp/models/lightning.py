@@ -24,6 +24,7 @@ from validate_ddp.interpreter.values import (
     Value,
     WorldSize,
     bare,
+    carried_by,
     constant,
     join,
 )
@@ -45,8 +46,8 @@ _IN_TRAINING = tuple(
 
 def _trainer(machine: Machine, symbol: Symbol, call: Call) -> Value:
     made = LightningTrainer(call.site, callbacks=call.argument(-1, "callbacks"))
-    if not (_is_of_one(call) or hosting.is_on_one_device(machine)):
-        made.several = TRUE if _starts_several(call) else hosting.launched(machine)
+    if not (is_of_one(call) or hosting.is_on_one_device(machine)):
+        made.several = TRUE if starts_several(call) else hosting.launched(machine)
     strategy = constant(call.argument(-1, "strategy"))
     if isinstance(strategy, str) and ("spawn" in strategy or "fork" in strategy or "notebook" in strategy):
         made.spawns = TRUE
@@ -55,7 +56,7 @@ def _trainer(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (made,)
 
 
-def _is_of_one(call: Call) -> bool:
+def is_of_one(call: Call) -> bool:
     """Whether a trainer made like this is one process, whatever starts it."""
     told = constant(_strategy(call))
     one = any(_is_one(call.argument(-1, name)) for name in _COUNTS if call.argument(-1, name))
@@ -71,7 +72,7 @@ def _strategy(call: Call) -> Value:
     return call.argument(-1, "strategy") or call.argument(-1, "accelerator")
 
 
-def _starts_several(call: Call) -> bool:
+def starts_several(call: Call) -> bool:
     """Whether a trainer made like this is meant to start more ranks than one, which its defaults alone do not say."""
     counts = [call.argument(-1, name) for name in _COUNTS]
     strategy = _strategy(call)
@@ -113,7 +114,7 @@ def _modules(call: Call) -> list[Instance]:
     return [atom for atom in hosting.instances(call.given) if isinstance(atom.base, LightningModule)]
 
 
-def _run(machine: Machine, trainer: LightningTrainer, call: Call) -> Value:
+def run(machine: Machine, trainer: LightningTrainer, call: Call) -> Value:
     """``fit``, ``validate``, ``test`` and ``predict``: within them ranks meet, and each runs the hooks."""
     hosting.meet(machine, call)
     if trainer.several:
@@ -155,7 +156,7 @@ def _run_by_unknown(machine: Machine, atom: object, call: Call) -> Value | None:
     if not _modules(call):
         return None
     trainer = LightningTrainer(call.site, several=TRUE, dealing=TRUE)
-    return _run(machine, trainer, call)
+    return run(machine, trainer, call)
 
 
 def _host(machine: Machine, trainer: LightningTrainer, call: Call) -> None:
@@ -169,8 +170,8 @@ def _host(machine: Machine, trainer: LightningTrainer, call: Call) -> None:
     for module in modules:
         for name in ("setup", "configure_model", "configure_sharded_model", "configure_optimizers"):
             hook(machine, module, name, call.site)
-    given: Value = tuple(atom for atom in (*bare(call.given), *contents(call.given)) if isinstance(atom, Loader))
-    trained, evaluated = given, given
+    evaluated: Value = _loaders(call.argument(2, "val_dataloaders") if call.name == "fit" else call.given)
+    trained: Value = tuple(atom for atom in _loaders(call.given) if not any(atom is other for other in evaluated))
     for module in modules:
         trained = join(trained, hook(machine, module, "train_dataloader", call.site))
         for name in ("val_dataloader", "test_dataloader", "predict_dataloader"):
@@ -185,9 +186,13 @@ def _host(machine: Machine, trainer: LightningTrainer, call: Call) -> None:
             _turn(machine, holder, kind, trained if kind == "training" else evaluated, told, call)
 
 
+def _loaders(value: Value) -> tuple[Loader, ...]:
+    return tuple(atom for atom in (*bare(value), *contents(value)) if isinstance(atom, Loader))
+
+
 def _turn(machine: Machine, holder: Instance, kind: str, loaders: Value, told: dict[str, Value], call: Call) -> None:
     """The hooks of training, or of an evaluation, which keeps no gradients."""
-    found = tuple(atom for atom in (*bare(loaders), *contents(loaders)) if isinstance(atom, Loader))
+    found = _loaders(loaders)
     drawn = found or (Loader(call.site, prepared=TRUE),)
     batch: Value = (Opaque("batch", tuple(Batch(loader.site, loader=(loader,)) for loader in drawn[:1])),)
     machine.activations += 1
@@ -201,7 +206,8 @@ def _turn(machine: Machine, holder: Instance, kind: str, loaders: Value, told: d
             by_hand = any(isinstance(fact, facts.Backward) for fact in machine.facts[known:])
             if kind == "training" and loss and not by_hand:
                 machine.record(facts.Backward("lightning", loss=loss), call.site)
-        for loader in found if kind == "training" and loss else ():
+        _tell_after(machine, known)
+        for loader in drawn if kind != "training" or loss else ():
             machine.record(facts.Iterate("for", loader=(loader,), serial=loop.serial), call.site)
         own = _IN_TRAINING if kind == "training" else hosting.methods(holder, f"on_{named}_")
         for name in own:
@@ -230,11 +236,36 @@ def _seed(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _log(machine: Machine, module: LightningModule, call: Call) -> Value:
-    """``self.log(..., sync_dist=True)``: the ranks meet in it, now or at the end of the epoch."""
-    synced = constant(call.value("sync_dist")) is True and constant(call.value("rank_zero_only")) is not True
-    if synced:
+    """``self.log(..., sync_dist=True)``: the ranks meet in it, now or at the end of the epoch. Without that, and with
+    ``rank_zero_only=True``, which turns it off, the first rank tells its own number."""
+    synced, own = constant(call.value("sync_dist")), constant(call.value("rank_zero_only")) is True
+    if synced is True and not own:
         hosting.meet(machine, call)
+    elif own or synced is False or not call.value("sync_dist"):
+        with machine.guarded("zero"):
+            _tell(machine, call)
     return NONE
+
+
+def _tell_after(machine: Machine, since: int) -> None:
+    """What an evaluation tells of its batches is their mean, known behind the last of them."""
+    told = [fact for fact in machine.facts[since:] if isinstance(fact, facts.Report) and Flag.NO_GRAD in fact.flags]
+    for fact in told:
+        if fact.name in _TELLING:
+            with machine.guarded("zero"):
+                machine.record(facts.Report(fact.name, value=fact.value, part=fact.part), fact.site)
+
+
+_TELLING = ("log", "log_dict")
+
+
+def _tell(machine: Machine, call: Call) -> None:
+    """The loss of a batch in training; of an evaluation, the mean over its batches."""
+    if Flag.NO_GRAD not in machine.flags:
+        metrics.report(machine, call)
+    elif metrics.tells_loss(machine, call):
+        carried = metrics.with_mark(metrics.SUMMED, carried_by(call.given))
+        machine.record(facts.Report(call.name, value=(Opaque(call.name, carried),), part=0), call.site)
 
 
 def _gather(machine: Machine, module: LightningModule, call: Call) -> Value:
@@ -269,7 +300,7 @@ DECLARED = (
     api("from_argparse_args", _parsed, within=_WITHIN, fact=facts.Launch),
     Base(_based),
     api("seed_everything", _seed, within=_WITHIN + " lightning_fabric", parameters="seed workers", fact=facts.Seed),
-    method("fit validate test predict", _run, of=LightningTrainer),
+    method("fit validate test predict", run, of=LightningTrainer),
     method("fit", _run_by_unknown, fact=facts.Launch),
     method("validate test predict", _run_by_unknown),
     method("save_checkpoint", _meet, of=LightningTrainer),

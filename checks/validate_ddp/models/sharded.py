@@ -6,6 +6,7 @@ from typing import Any
 
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.call import Call
+from validate_ddp.interpreter.derived import LightningLite
 from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.names_of_training import PLUGIN
@@ -125,6 +126,8 @@ def _of_wrapper(machine: Machine, wrapper: Wrapper, call: Call) -> None:
 
 
 def _of_launcher(machine: Machine, launcher: Launcher, call: Call) -> None:
+    if isinstance(launcher, LightningLite) and not launcher.sharded:
+        return  # writes on the first rank what DDP keeps whole, and waits for nobody
     if not launcher.single:
         _record(machine, call, call.name, call.receiver, isinstance(launcher, Fabric) or bool(launcher.sharded))
 

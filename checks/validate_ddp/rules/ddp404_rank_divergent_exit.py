@@ -2,8 +2,8 @@
 
 ## What it does
 Looks for `break`, `continue`, `return`, `sys.exit(0)` and `os._exit(0)` under a condition on the rank, or on whether
-this rank's own loss is a number or its batch holds anything, where the other ranks still have a collective or a
-backward to come: later, or in the next iteration of the loop; and for a backward that is left out on such a condition.
+this rank's own loss is a number or its batch holds anything, or all it should, where the other ranks still have a
+collective or backward to come: later, or in the next turn of the loop; and for a backward left out on such a condition.
 
 ## Why is this bad?
 A backward of DistributedDataParallel, like a collective, needs every rank. Those that go on wait for the one that has
@@ -301,14 +301,14 @@ def check(program: Program) -> Iterator[Proposal]:
         severity = INFO if _is_open(fact) else ERROR
         if own and (
             not (surely or is_of_wrapped(fact))
-            or fact.empty
+            or fact.lacking
             or fact.hangs_on_unknown
             or is_mixed(fact)
             or has_talked(fact, meetings)
         ):
             severity = WARNING
         what = "backward" if isinstance(waiting, facts.Backward) else f"`{waiting.name}`"
-        alone = "a rank whose own batch is empty" if fact.empty else "a rank whose own loss is not a number"
+        alone = f"a rank whose own batch is {fact.lacking}" if fact.lacking else "a rank whose own loss is not a number"
         left = "the backward is left out" if fact.name == "skip" else f"`{fact.name}`"
         yield propose(
             program,

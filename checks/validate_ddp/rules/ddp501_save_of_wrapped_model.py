@@ -35,8 +35,8 @@ from validate_ddp.findings import INFO, WARNING, Edit, Fix, Proposal, Span
 from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.surroundings import levels
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.training import DDP, Loaded, State
-from validate_ddp.interpreter.values import Site, Value, bare, reaching
+from validate_ddp.interpreter.training import DDP, Fabric, Loaded, State
+from validate_ddp.interpreter.values import Site, Value, bare, constant, reaching
 from validate_ddp.models.networks import wrapped_state
 from validate_ddp.record.run import Run
 from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
@@ -151,7 +151,9 @@ def check(program: Program) -> Iterator[Proposal]:
             if taken is None and unresolved:
                 continue  # a saver that is given the model may well unwrap it
             site = taken or fact.site
-            if not isinstance(wrapper, DDP) or site.statement in reported or _is_of_fsdp(program, site):
+            if not isinstance(wrapper, DDP) or _gives_inner_state(wrapper):
+                continue
+            if site.statement in reported or _is_of_fsdp(program, site):
                 continue  # one finding a statement: a checkpoint of three models is one mistake
             reported.add(site.statement)
             deliberate = _is_deliberate(program, fact, wrapper) or _is_told_apart(program, site)
@@ -167,6 +169,11 @@ def check(program: Program) -> Iterator[Proposal]:
                 evidence=evidence,
                 fix=None if deliberate else _fix(program, fact, site.statement),
             )
+
+
+def _gives_inner_state(wrapper: DDP) -> bool:
+    """Whether it is Fabric's, whose state is that of the model inside."""
+    return bool(constant(wrapper.flavour) == Fabric.called)
 
 
 def _is_told_apart(program: Program, site: Site) -> bool:

@@ -5,6 +5,7 @@ Looks for a loader with a DistributedSampler (or one that Accelerate has prepare
 without gradients, where a number summed up over its batches is printed or logged by rank zero, steers the learning
 rate, ends the training, or picks the checkpoint to keep, and no collective has put the ranks' numbers together. It is
 advice where rank zero reports the loss of its own batches while it trains, and nothing in that loop is put together.
+Lightning's `self.log` of a loss is read likewise, unless `sync_dist=True`, which `rank_zero_only=True` turns off again.
 
 ## Why is this bad?
 Each rank has seen 1 / world_size of the data. Rank zero's accuracy is that of its share: it changes with the number of
@@ -30,6 +31,7 @@ if rank == 0:
 
 ## References
 - [torch.distributed.all_reduce](https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce)
+- [Lightning: synchronize validation and test logging](https://lightning.ai/docs/pytorch/stable/accelerators/accelerator_prepare.html#synchronize-validation-and-test-logging)
 - [Accelerate: gather_for_metrics](https://huggingface.co/docs/accelerate/package_reference/accelerator#accelerate.Accelerator.gather_for_metrics)
 """
 

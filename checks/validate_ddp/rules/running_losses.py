@@ -49,8 +49,9 @@ def _of_no_number(program: Program, report: facts.Report) -> bool:
 
 
 def seen_from(report: facts.Report, iterate: facts.Iterate) -> facts.Report:
-    """The report as a call in the file of the loop, where a logger of another file makes it."""
-    calls = [site for site in report.chain if site.path == iterate.site.path]
+    """The report as a call in the file of the loop, where a logger of another file makes it; not as the call that a
+    library's loop is."""
+    calls = [site for site in report.chain if site.path == iterate.site.path and site.span != iterate.site.span]
     return report.moved(calls[-1]) if calls and report.site.path != iterate.site.path else report
 
 
