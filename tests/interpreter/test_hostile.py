@@ -34,7 +34,7 @@ def own_faults(found: list[Finding]) -> list[str]:
     return [finding.message for finding in found if "please report" in finding.message]
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_scrambled_programs_are_walked_without_a_fault(data: st.DataObject) -> None:
     lines = data.draw(st.sampled_from(SCRIPTS)).splitlines()
@@ -82,7 +82,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(EXPRESSIONS, min_size=1, max_size=8))
 def test_any_expression_is_walked_without_a_fault(expressions: list[str]) -> None:
     body = [

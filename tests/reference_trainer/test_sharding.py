@@ -96,6 +96,7 @@ def test_a_run_changes_from_replicas_to_shards_and_back(worlds, tmp_path):
     close(last, whole)
 
 
+@pytest.mark.slow
 @pytest.mark.world_size(2)
 def test_a_resumed_sharded_run_is_the_uninterrupted_one_bit_by_bit(world, tmp_path):
     config = replace(FLOW, precision="float32", checkpoint=CheckpointConfig(background=True))

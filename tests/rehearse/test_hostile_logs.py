@@ -127,7 +127,7 @@ def mutated(draw: Any) -> list[Any]:
     return events
 
 
-@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(events=[{"event": "start", "version": "x" * 5000}], report="report.json", cut=0)
 @given(events=mutated(), report=st.sampled_from(("report.json", "report.html")), cut=st.integers(0, 30))
 def test_a_mutated_log_is_judged_or_refused_in_one_line(

@@ -294,7 +294,7 @@ lines = st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map("".join).f
 files = st.lists(lines, max_size=4).map("\n".join)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(files, files, files)
 @example("a/\n!a/b/\n", "", "")
 @example("*\n!*/\n!x.py\n", "", "!a.py")

@@ -121,7 +121,7 @@ noise = st.sampled_from(
 joint = st.sampled_from(["\n", "\n\n", "\r\n", "\r"])
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(st.one_of(statement(), statement(), noise), min_size=1, max_size=6), st.data())
 def test_no_import_statement_is_missed(statements: list[str], data: st.DataObject) -> None:
     code = ""

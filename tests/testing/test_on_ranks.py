@@ -151,6 +151,7 @@ def test_loaders_have_workers_of_any_kind(world, method):
     assert [int(each) for each in loader] == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_nccl_without_a_gpu_is_skipped_and_not_failed(worlds):
     if torch.cuda.device_count() >= 2:
         pytest.skip("there are GPUs")

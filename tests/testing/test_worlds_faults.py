@@ -178,6 +178,7 @@ def test_a_forkserver_that_dies_costs_one_job(two):
     assert two.run(total, 1) == [2, 2]
 
 
+@pytest.mark.slow
 def test_a_forkserver_that_is_killed_between_jobs_costs_none_and_is_told(pool, two):
     two.run(total, 1)
     pool.lost.clear()  # it is other tests' too
@@ -188,6 +189,7 @@ def test_a_forkserver_that_is_killed_between_jobs_costs_none_and_is_told(pool, t
     pool.lost.clear()
 
 
+@pytest.mark.slow
 def test_a_store_that_is_killed_between_jobs_costs_none_and_is_told(pool, two):
     two.run(total, 1)
     pool.lost.clear()  # it is other tests' too
