@@ -54,3 +54,27 @@ def test_what_only_rank_zero_has_set_is_true_there_alone(lint: Any, made: str) -
 @pytest.mark.parametrize("made", ON_ALL.values(), ids=ON_ALL.keys())
 def test_what_all_have_set_is_told(lint: Any, made: str) -> None:
     assert lint.body(_script(made), "DDP502").codes == {"DDP502"}
+
+
+def test_a_flag_that_rank_zero_may_have_set_is_not_surely_set(lint: Any) -> None:
+    script = """
+rank = dist.get_rank()
+stops = os.environ.get("STOPS")
+done = False
+
+
+def finish():
+    global done
+    if rank != 0:
+        return
+    if stops:
+        done = True
+
+
+for step in range(3):
+    finish()
+    if done:
+        break
+    dist.barrier()
+"""
+    assert "error" not in lint.body('dist.init_process_group("gloo")\n' + script, "DDP401").severities

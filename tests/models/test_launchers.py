@@ -111,3 +111,26 @@ def test_the_state_of_what_fabric_set_up_is_that_of_the_model_inside(lint: Any) 
 @pytest.mark.parametrize("options", ["{}", "{'precision': '16'}"])
 def test_a_class_derived_from_a_launcher_does_what_it_does(lint: Any, parts: dict[str, str], options: str) -> None:
     assert lint(DERIVED.format(options=options, **parts)).told == [("DDP401", "error")]
+
+
+def test_what_rank_zero_does_first_is_done_once(lint: Any) -> None:
+    script = """
+import requests
+from lightning.fabric import Fabric
+from pathlib import Path
+
+
+def fetch(path, url):
+    if not path.exists():
+        with open(path, "wb") as file:
+            file.write(requests.get(url).content)
+
+
+def main(fabric):
+    {context}fetch(Path("data.bin"), "https://example.org/data.bin")
+
+
+Fabric(devices=2).launch(main)
+"""
+    assert lint(script.format(context="with fabric.rank_zero_first(): "), "DDP502", "DDP208").codes == set()
+    assert lint(script.format(context=""), "DDP502", "DDP208").codes != set()

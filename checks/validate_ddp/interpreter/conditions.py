@@ -90,8 +90,8 @@ def combine(rows: list[tuple[Who, Truth]], sure: bool = True) -> Truth:
             continue
         others = [other for holder, other in marked if holder == ranks.opposite(who)]
         if others and all(other is False for other in others):
-            unmarked_truths = [truth for holder, truth in rows if holder == "all"]
-            return RankTest(who, truth is True and all(row is True for row in unmarked_truths), sure=sure)
+            there = [row for holder, row in rows if holder in ("all", who)]
+            return RankTest(who, all(row is True for row in there), sure=sure)
     return None
 
 

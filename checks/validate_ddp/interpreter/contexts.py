@@ -20,6 +20,7 @@ _FLAGS = {
     "accumulate": Flag.ACCUMULATE,
     "main_process_first": Flag.PROCESS_FIRST,
     "local_main_process_first": Flag.PROCESS_FIRST,
+    "rank_zero_first": Flag.PROCESS_FIRST,
 }
 _OF_CONTEXTS = {**_FLAGS, "join": Flag.JOIN}
 """By the names that our models give to contexts; others mark nothing."""

@@ -246,11 +246,12 @@ class Program:
         """Where the script itself starts the processes of its ranks; others help a rank, where it joins them itself."""
         launches = self.facts(facts.Launch)
         found = [fact for fact in launches if fact.name in ("spawn", "Process")]
-        if any(fact.name == "spawn" for fact in found):
-            return found
         joining: list[Fact] = [fact for fact in self.facts(facts.ProcessGroup) if fact.name == "init"]
         joining += [fact for fact in launches if fact.launcher]
-        return [] if joining and not any(Flag.SPAWNED in fact.flags for fact in joining) else found
+        ways = {guard.site for fact in found for guard in fact.guards}  # beside them it may be the other alternative
+        beside = [fact for fact in joining if ways.isdisjoint(guard.site for guard in fact.guards)]
+        spawned = any(Flag.SPAWNED in fact.flags for fact in joining) or any(fact.name == "spawn" for fact in found)
+        return [] if beside and not spawned else found
 
     def has_seen_all(self, fact: Fact) -> bool:
         """Whether every call that may lead to the fact was walked: another may come to it with other values."""
