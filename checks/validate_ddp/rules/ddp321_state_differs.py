@@ -127,9 +127,9 @@ def _overwritten(run: Run, common: Common) -> Iterator[Observation]:
     }
     if places:
         message = (
-            f"{common.names(places)} of `{common.model.kind}`, on which what it computes depends, is moved by each rank "
-            "by its own share of the data, and DistributedDataParallel puts rank zero's in its place at the next forward: "
-            "what the others have learned is thrown away"
+            f"{common.names(places)} of `{common.model.kind}`, on which what it computes depends, is moved by each "
+            "rank by its own share of the data, and DistributedDataParallel puts rank zero's in its place at the next "
+            "forward: what the others have learned is thrown away"
         )
         look, _ = _since(common, places)
         note = Note(look.state.site, "what the ranks hold differs before this call")
