@@ -72,8 +72,7 @@ class _Census:
         self.session = session
         self.torch = session.torch
         self.known: dict[tuple[int, bool, bool], _Known] = {}
-        self.told: dict[int, tuple[weakref.ref[Module], protocol.Model]] = {}
-        """By id of the module: what was told of it last."""
+        self.told = session.models
         self.wrapped: dict[int, _Known] = {}
         """Modules whose buffers a wrapper makes equal, by id of the wrapper."""
         self.models = self.steps = self.backwards = 0
@@ -88,6 +87,7 @@ class _Census:
         module.register_optimizer_step_post_hook(lambda optimizer, args, kwargs: self.moved(optimizer))
         self.session.before_backward.append(self.backward)
         self.session.talks = self.talks
+        self.session.moving = self._moving
         self.session.leaving.append(self.lines.stop)
         patch(self.torch.nn.Module, "__call__", self.calls)
 

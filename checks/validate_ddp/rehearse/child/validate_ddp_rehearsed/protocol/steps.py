@@ -182,6 +182,16 @@ class AveragedShards(Event):
     ranks: Ranks
 
 
+class Piled(Event):
+    """Gradients of a model were sent that hold what is left of earlier steps. places: of their parameters, which no
+    optimizer of this rank holds. held: of those that one holds. site: of the first that was sent."""
+
+    model: Count
+    places: Counts
+    held: Counts
+    site: CallSite
+
+
 class Rounded(Event):
     """An optimizer of torch has stepped on weights in low precision. should, still: of these, elements that have a
     gradient, and those of them that the step left as they were. tensors, stuck: how many were looked at, and of how
