@@ -120,3 +120,25 @@ def test_models_that_not_all_ranks_have_are_not_compared(trained: Any) -> None:
     look(trained, 1, [1, 3])
     trained.add(0, "state", model=1, digests=[4], steps=1, backwards=0, training=True, grad=True, site=trained.site(22))
     assert said(trained) == []
+
+
+@pytest.mark.parametrize(
+    ("reads", "held", "expected"),
+    [
+        ([1], [(1, 1), (3, 4), (5, 6)], "warning"),
+        ([], [(1, 1), (3, 4), (5, 6)], None),  # running statistics, which training only writes
+        ([1], [(1, 1), (3, 3), (4, 4)], None),  # what moves it is made of all ranks' data
+        ([1], [(1, 1), (3, 4)], None),  # once: it may be the beginning
+        ([1], [(1, 2), (3, 4), (5, 6)], None),
+    ],
+)
+def test_a_buffer_that_each_rank_moves_and_the_wrapper_overwrites_is_named(
+    trained: Any, reads: Any, held: Any, expected: str | None
+) -> None:
+    model(trained, parts=(("weight", [2]), ("codes", [6])), trained=[0], wrapped=[0], buffers=[1])
+    for steps, (one, two) in enumerate(held):
+        look(trained, steps, [None, one], [None, two], line=21, overwritten=True)
+        look(trained, steps, [None, one], [None, one])
+    called(trained, reads)
+    trained.every("changed", model=0, places=[1], line=["/project/train.py", 31, "step", False])
+    assert said(trained) == ([("DDP321", 31, expected)] if expected else [])

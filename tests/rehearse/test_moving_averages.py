@@ -61,3 +61,37 @@ def test_each_line_is_judged_alone(recorded: Any) -> None:
         update(recorded, count, 100, 100, line=30)
         update(recorded, count, 1000, 0, line=31)
     assert recorded.found() == {("DDP309", 30)}
+
+
+def shards(run: Any, *ranks: int, members: tuple[int, ...] = (0, 1), line: int = 30) -> None:
+    """These ranks update an average of what is sharded over the members."""
+    for rank in ranks:
+        run.add(rank, "averaged_shards", ranks=list(members), site=run.site(line))
+
+
+@pytest.mark.parametrize(
+    ("updating", "further", "rows"),
+    [
+        ((0,), (0, 1), [("DDP321", 30, "warning")]),
+        ((0, 1), (0, 1), []),
+        ((0,), (0,), []),  # the other rank may have been about to
+    ],
+)
+def test_an_average_of_shards_that_a_rank_never_updates_is_named(
+    recorded: Any, updating: tuple[int, ...], further: tuple[int, ...], rows: Any
+) -> None:
+    recorded.optimizer(names=(None, None))
+    recorded.train(forward=False)
+    shards(recorded, *updating)
+    for rank in further:
+        recorded.train_on(rank, forward=False)
+    assert [row for row in recorded.rated() if row[0] == "DDP321"] == rows
+
+
+def test_replicas_of_shards_may_be_averaged_on_one_of_them(record: Any) -> None:
+    run = record(4)
+    run.optimizer(names=(None, None))
+    run.train(forward=False)
+    shards(run, 0, 1)
+    run.train(forward=False)
+    assert [row for row in run.rated() if row[0] == "DDP321"] == []

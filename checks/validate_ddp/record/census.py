@@ -45,11 +45,12 @@ class Common(NamedTuple):
 
 
 @once
-def models(run: Run) -> list[Common]:
+def models(run: Run, overwritten: bool = False) -> list[Common]:
     """Those that all ranks which train one model call. Models that are made of the same are told apart by their order,
-    if each rank has as many of them."""
+    if each rank has as many of them. overwritten: what they hold before a wrapper makes it that of one rank, instead of
+    what they compute with."""
     ranks = sharers(run)
-    by_rank = [_states(run, rank) for rank in ranks]
+    by_rank = [_states(run, rank, overwritten) for rank in ranks]
     told = [Counter(model.made_of for model in run.of(rank, protocol.Model)) for rank in ranks]
     found: dict[_Key, Common] = {}
     for key, (model, state) in by_rank[0].items() if ranks else ():
@@ -62,7 +63,7 @@ def models(run: Run) -> list[Common]:
     return list(found.values())
 
 
-def _states(run: Run, rank: int) -> dict[_Key, tuple[protocol.Model, protocol.State]]:
+def _states(run: Run, rank: int, overwritten: bool) -> dict[_Key, tuple[protocol.Model, protocol.State]]:
     """The states that a rank has told of, by what is the same on other ranks."""
     made: dict[int, tuple[int, protocol.Model]] = {}
     seen: Counter[object] = Counter()
@@ -71,7 +72,11 @@ def _states(run: Run, rank: int) -> dict[_Key, tuple[protocol.Model, protocol.St
         if isinstance(event, protocol.Model):
             made[event.model] = seen[event.made_of], event
             seen[event.made_of] += 1
-        elif event.model in made and len(event.digests) == len(made[event.model][1].names):
+        elif (
+            event.overwritten is overwritten
+            and event.model in made
+            and len(event.digests) == len(made[event.model][1].names)
+        ):
             order, model = made[event.model]
             key = (model.made_of, order, event.training, event.grad, (event.steps, event.backwards))
             found.setdefault(key, (model, event))

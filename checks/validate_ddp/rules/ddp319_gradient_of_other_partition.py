@@ -24,6 +24,9 @@ tells what is no shard: a warning names parameters that each rank holds whole an
 others' gradients are added up, as norms under sequence parallelism. Experts that lie on the ranks one process has all:
 what the ranks hold in common is compared then, with all ranks on the batches of one where no loader's can be joined.
 
+Where each rank's optimizer holds a part of the parameters, a warning tells gradients of the others that are reduced
+with what earlier steps have left in them: each rank has to clear those of all parameters, not of its own part alone.
+
 ## Why is this bad?
 Data-parallel training is to be the training of one process on a larger batch. Where it is not, the learning rate or the
 loss means something else on each number of GPUs, and parts of the model may train on a part of the data, or not at all.
@@ -48,6 +51,8 @@ for parameter in model.parameters():
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from validate_ddp.findings import ERROR, WARNING
 from validate_ddp.record.partition import UPDATE, judgements
 from validate_ddp.record.run import NOWHERE, Run, Site
@@ -62,6 +67,7 @@ TELLING = Telling(once=True)
 
 def observe(run: Run) -> Seen:
     """An error where the gradient is wrong by a factor, or not reduced."""
+    yield from _piled(run)
     event = run.partition
     if event is None:
         return
@@ -75,6 +81,27 @@ def observe(run: Run) -> Seen:
         yield Observation(each.severity, stepped or site, each.message, (), tuple(run.ranks))
     if not found:
         yield Well()
+
+
+def _piled(run: Run) -> Iterator[Observation]:
+    """Gradients that the optimizer of another rank steps on, with what was left of earlier steps on this one."""
+    told = list(run.each(protocol.Piled))
+    models = {(rank, event.model): event for rank, event in run.each(protocol.Model)}
+    for rank, event in told:
+        mine = models.get((rank, event.model))
+        for other, theirs in told:
+            places = set(event.places) & set(theirs.held)
+            like = models.get((other, theirs.model))
+            if other == rank or not places or mine is None or like is None or mine.made_of != like.made_of:
+                continue
+            names = ", ".join(f"`{mine.names[at]}`" for at in sorted(places)[:3])
+            message = (
+                f"rank {rank} sends gradients with what is left of earlier steps in them: {len(places)} parameters "
+                f"({names}) that its own optimizer does not hold are never cleared there, and rank {other} steps on "
+                "the sum"
+            )
+            yield Observation(WARNING, event.site, message, (), tuple(run.ranks))
+            return
 
 
 def _stepped(run: Run, kind: str) -> Site | None:

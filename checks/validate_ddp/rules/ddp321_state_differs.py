@@ -8,6 +8,8 @@ moves: that is compared by DDP303. It tells
 - buffers and frozen weights that are equal when training begins, differ later, and that the result depends on,
 - a copy of the model that is not trained, as a teacher or what draws samples, where the model itself is equal on all
   ranks or sharded over them,
+- a moving average of sharded tensors that some of the ranks which hold them never update,
+- buffers that the result depends on and each rank moves by its own batch, before the wrapper makes them rank zero's,
 - buffers of floating point, and weights, that differ where all ranks evaluate with them.
 
 Running statistics that training only writes are no finding before an evaluation; nor is what differs from the first
@@ -16,8 +18,9 @@ step on, what has a row for each sample, and what is part of a module whose call
 ## Why is this bad?
 Each rank then learns by, or judges its share of the data with, something else: the loss or the metric is of no one
 model, and what rank zero saves has its own state alone, made of 1/W of the data. `DistributedDataParallel` makes
-buffers equal at the beginning of a forward: not where it is told `broadcast_buffers=False`, where the module is called
-past it, as through `.module`, and not for modules that it does not wrap.
+buffers equal at the beginning of a forward, to those of rank zero, which have learned of its data alone: not where it
+is told `broadcast_buffers=False`, where the module is called past it, as through `.module`, and not for modules that it
+does not wrap.
 
 ## Example
 ```python
@@ -40,7 +43,7 @@ Reduce what an update is made of before it: `dist.all_reduce(counts)`; average r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from validate_ddp.findings import ERROR, INFO, WARNING
 from validate_ddp.record.census import Common, Look, calls, changed_at, models
@@ -60,6 +63,9 @@ TELLING = Telling(step_by_step=True)
 def observe(run: Run) -> Seen:
     """Held where something was seen to be equal on all ranks when they computed with it."""
     evaluated = _in_evaluations(run)
+    yield from _averages(run)
+    for common in models(run, True):
+        yield from _overwritten(run, common)
     for common in models(run):
         apart = [*_moved(run, common), *_parted(run, common), *_copies(run, common)]
         yield from apart
@@ -111,6 +117,59 @@ def _parted(run: Run, common: Common) -> Iterator[Observation]:
         f"and differs {since}: each rank moves it by its own share of the data, and learns by another one"
     )
     yield _told(WARNING, run, look, changed_at(run, common, places), message)
+
+
+def _overwritten(run: Run, common: Common) -> Iterator[Observation]:
+    """What each rank has made of its own data, and the wrapper takes from all but one."""
+    looks, reads = common.looks, {at for event in calls(run, common) for at in event.reads}
+    places = {
+        at for at in looks[0].equal() & looks[-1].apart() & reads if sum(at in look.apart() for look in looks) > 1
+    }
+    if places:
+        message = (
+            f"{common.names(places)} of `{common.model.kind}`, on which what it computes depends, is moved by each "
+            "rank by its own share of the data, and DistributedDataParallel puts rank zero's in its place at the next "
+            "forward: what the others have learned is thrown away"
+        )
+        look, _ = _since(common, places)
+        note = Note(look.state.site, "what the ranks hold differs before this call")
+        site, ranks = changed_at(run, common, places) or look.state.site, sharers(run)
+        yield Observation(WARNING, site, message, (note,), tuple(ranks), since=((ranks[0], look.state.time),))
+
+
+def _averages(run: Run) -> Iterator[Observation]:
+    """Moving averages of shards: a rank that went on to further steps and has updated none of them leaves its part as
+    it was."""
+    told: dict[tuple[int, ...], set[int]] = {}
+    for rank, event in run.each(protocol.AveragedShards):
+        told.setdefault(tuple(event.ranks), set()).add(rank)
+    for members, moving in told.items():
+        first = min(moving)
+        steps, event = _first_average(run, first, members)
+        still = [rank for rank in members if rank not in moving and rank in run.ranks]
+        still = [rank for rank in still if len(run.of(rank, protocol.Step)) > steps]
+        if still:
+            message = (
+                f"this moving average is of tensors that are sharded over ranks {_listed(members)}, and rank "
+                f"{_listed(still)} never updates it: that part of it stays what it was when it was made"
+            )
+            yield Observation(WARNING, event.site, message, (), members, since=((first, event.time),))
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks[:4])) + (", ..." if len(ranks) > 4 else "")
+
+
+def _first_average(run: Run, rank: int, members: tuple[int, ...]) -> tuple[int, protocol.AveragedShards]:
+    """The first update of one on a rank, and after how many steps that is."""
+    steps = 0
+    for event in run.of(rank, protocol.Step, protocol.AveragedShards):
+        if isinstance(event, protocol.AveragedShards):
+            if tuple(event.ranks) == members:
+                return steps, event
+        else:
+            steps += 1
+    raise AssertionError(members)
 
 
 def _copies(run: Run, common: Common) -> Iterator[Observation]:

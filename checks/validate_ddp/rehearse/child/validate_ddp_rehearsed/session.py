@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
     from torch.distributed import ProcessGroup
+    from torch.nn import Module
 
     from .observers.collectives import Calls
     from .observers.loaders import Loaders
@@ -46,7 +47,7 @@ _SHIM = (
 )
 _OBSERVERS = (
     "groups", "collectives", "ddp", "steps", "loaders", "schedules", "saves", "draws", "gathers", "losses", "failures",
-    "clipping", "sharding", "moving_averages", "rounding", "norms", "claims", "census",
+    "clipping", "sharding", "moving_averages", "rounding", "norms", "claims", "census", "piled",
 )  # fmt: skip
 
 current: Session | None = None
@@ -84,6 +85,10 @@ class Session:
         """Called when the interpreter goes."""
         self.talks: Callable[[Tensor], bool] = lambda tensor: False
         """Whether a parameter is part of a module whose calls send something to other ranks."""
+        self.moving: Callable[[], set[int]] = set
+        """What optimizers of this rank move, by id."""
+        self.models: dict[int, tuple[weakref.ref[Module], protocol.Model]] = {}
+        """By id of the module: what was told last of one that the script calls."""
         self.named: Callable[[ProcessGroup | None], tuple[str, list[int]] | None] | None = None
         """In place of what tells a group's name and members, where not all of them are run."""
         self.quiet = False

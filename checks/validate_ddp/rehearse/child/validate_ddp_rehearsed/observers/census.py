@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
     from torch.nn import Module
+    from torch.nn.parallel import DistributedDataParallel
     from torch.optim import Optimizer
 
     from ..session import Session
@@ -71,8 +72,9 @@ class _Census:
         self.session = session
         self.torch = session.torch
         self.known: dict[tuple[int, bool, bool], _Known] = {}
-        self.told: dict[int, tuple[weakref.ref[Module], protocol.Model]] = {}
-        """By id of the module: what was told of it last."""
+        self.told = session.models
+        self.wrapped: dict[int, _Known] = {}
+        """Modules whose buffers a wrapper makes equal, by id of the wrapper."""
         self.models = self.steps = self.backwards = 0
         self.stepped: dict[int, weakref.ref[Optimizer]] = {}
         self.talking: dict[int, weakref.ref[Tensor]] = {}
@@ -85,6 +87,7 @@ class _Census:
         module.register_optimizer_step_post_hook(lambda optimizer, args, kwargs: self.moved(optimizer))
         self.session.before_backward.append(self.backward)
         self.session.talks = self.talks
+        self.session.moving = self._moving
         self.session.leaving.append(self.lines.stop)
         patch(self.torch.nn.Module, "__call__", self.calls)
 
@@ -108,8 +111,11 @@ class _Census:
 
         def call(self: Module, *args: object, **kwargs: object) -> object:  # by this name torch's profiler finds it
             nonlocal inside
+            if inside:
+                return original(self, *args, **kwargs)
             # What a wrapper calls has been made equal by it, as far as it does that.
-            if inside or isinstance(self, wrapper):
+            if isinstance(self, wrapper):
+                guarded(census.session.fault, "census", census.overwritten, self)
                 return original(self, *args, **kwargs)
             inside = True
             try:
@@ -166,6 +172,30 @@ class _Census:
         if not asked and known.count > _FOLLOWED:
             return None
         return Reading(session, number, (training, grad), asked, given)
+
+    def overwritten(self, wrapper: DistributedDataParallel) -> None:
+        """Before a training call of a wrapper that makes buffers those of one rank. Tells what they are."""
+        if not (wrapper.training and self.torch.is_grad_enabled() and wrapper.will_sync_module_buffers()):
+            return
+        known = self.wrapped.get(id(wrapper))
+        if known is None or known.module() is not wrapper:
+            if len(self.wrapped) >= _MODELS:
+                return
+            known = self.wrapped[id(wrapper)] = _Known(wrapper)
+        steps, backwards = self.steps, 0 if self.steps else self.backwards
+        # A hook of the script's may average them.
+        if not self._shared() or hasattr(wrapper, "buffer_hook") or not known.due((steps, backwards)):
+            return
+        module, ignored = wrapper.module, getattr(wrapper, "parameters_to_ignore", ())
+        kept, tensors = {*_kept(module)} - {*ignored}, list(_tensors(module))
+        if not kept or len(tensors) > _TENSORS or sum(each.numel() for _, each in tensors) > _NUMBERS:
+            return
+        told = protocol.State(
+            model=self._model(module, tensors), training=True, grad=True, steps=steps, backwards=backwards,
+            digests=self.session.digests([each if name in kept else None for name, each in tensors]),
+            site=self.session.here(), overwritten=True,
+        )  # fmt: skip
+        self.session.emit(told)
 
     def called(self, module: Module, reading: Reading, result: object) -> None:
         """After a call that was looked at."""

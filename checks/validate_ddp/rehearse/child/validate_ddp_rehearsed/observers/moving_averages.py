@@ -1,4 +1,5 @@
-"""Moving averages of tensors, as of a model's weights: whether one in low precision moves at all.
+"""Moving averages of tensors, as of a model's weights: whether one in low precision moves at all, and which ranks move
+one that is sharded over them.
 
 ``mul_``, ``add_`` and ``lerp_`` are called by everything, so the first look is at the dtype, and nothing is looked at
 while an optimizer steps.
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from .. import protocol
 from ..patching import Args, Handed, Kwargs, Original, around, guarded, patch
+from .averages_of_shards import OfShards
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     Tensors = Sequence[Tensor]
     Measuring = tuple[str, Tensors, Tensors, Tensors, float | None, float]
     """What ``measure`` is called with."""
+    Of = Callable[[Handed, Args, Args, Kwargs], None]
+    """What looks at a sharded average, what is new, and further arguments."""
     Before = Callable[[Tensors, Args, Args, Kwargs], Measuring | None]
     """What decides that, of averages, what is new, and further arguments."""
 
@@ -35,16 +39,16 @@ _NEAR = 0.5
 
 
 def install(session: Session) -> None:
-    """Local. Event ``average``."""
+    """Local. Events ``average`` and ``averaged_shards``."""
     torch = session.torch
     observer = _Averages(session)
-    tensor = torch.Tensor
-    patch(tensor, "lerp_", observer.single(observer.interpolating))
-    patch(tensor, "add_", observer.single(observer.adding, alone=False))
-    patch(tensor, "mul_", observer.single(observer.scaling))
-    patch(torch, "_foreach_lerp_", observer.several(observer.interpolating))
-    patch(torch, "_foreach_add_", observer.several(observer.adding))
-    patch(torch, "_foreach_mul_", observer.several(observer.scaling))
+    tensor, shards = torch.Tensor, observer.shards
+    patch(tensor, "lerp_", observer.single(observer.interpolating, shards.interpolating))
+    patch(tensor, "add_", observer.single(observer.adding, shards.adding, alone=False))
+    patch(tensor, "mul_", observer.single(observer.scaling, shards.scaling))
+    patch(torch, "_foreach_lerp_", observer.several(observer.interpolating, shards.interpolating))
+    patch(torch, "_foreach_add_", observer.several(observer.adding, shards.adding))
+    patch(torch, "_foreach_mul_", observer.several(observer.scaling, shards.scaling))
     module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes the name
     module.register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: observer.stepping(1))
     module.register_optimizer_step_post_hook(lambda optimizer, args, kwargs: observer.stepping(-1))
@@ -56,13 +60,16 @@ def install(session: Session) -> None:
 
 
 class _Averages:
-    """The updates of moving averages in this process. off: above 0 while nothing is looked at."""
+    """The updates of moving averages in this process. off: above 0 while nothing is looked at. tired: whether it has
+    looked at plain tensors as often as it may."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.torch = session.torch
         self.low = (self.torch.bfloat16, self.torch.float16)
+        self.shards = OfShards(session)
         self.off = 0
+        self.tired = False
         self.looks = 0
         self.counts: dict[tuple[protocol.Site, int], int] = {}
         """By line and address of the tensor: its updates so far."""
@@ -76,13 +83,16 @@ class _Averages:
     def stepping(self, change: int) -> None:
         self.off += change
 
-    def single(self, before: Before, alone: bool = True) -> Callable[[Original], Original]:
-        """Stubs of a method of a tensor. before: gives what has to be measured afterwards, or None. alone: whether it
-        says something without ``mul_`` before it."""
+    def single(self, before: Before, of_shards: Of, alone: bool = True) -> Callable[[Original], Original]:
+        """Stubs of a method of a tensor. before: gives what has to be measured afterwards, or None. of_shards: looks at
+        a sharded one instead. alone: whether it says something without ``mul_`` before it."""
 
         def make(original: Original) -> Original:
             def changed(*args: Handed, **kwargs: object) -> object:
-                if self.off or not (alone or self.scaled) or not args[0].is_floating_point():
+                if not self.off and hasattr(args[0], "_local_tensor"):
+                    guarded(self.session.fault, "averages", of_shards, args[0], args[1:2], args[2:], kwargs)
+                    return original(*args, **kwargs)
+                if self.off or self.tired or not (alone or self.scaled) or not args[0].is_floating_point():
                     return original(*args, **kwargs)
                 token = guarded(self.session.fault, "averages", before, args[:1], args[1:2], args[2:], kwargs)
                 result = original(*args, **kwargs)
@@ -94,7 +104,7 @@ class _Averages:
 
         return make
 
-    def several(self, before: Before) -> Callable[[Original], Original]:
+    def several(self, before: Before, of_shards: Of) -> Callable[[Original], Original]:
         """Stubs of a function of lists of tensors."""
 
         def make(original: Original) -> Original:
@@ -103,6 +113,11 @@ class _Averages:
                     return original(*args, **kwargs)
                 averages, new = args[0][:_TENSORS], args[1]
                 new = new[:_TENSORS] if isinstance(new, (list, tuple)) else [new] * len(averages)
+                if hasattr(averages[0], "_local_tensor"):
+                    guarded(self.session.fault, "averages", of_shards, averages[0], new[:1], args[2:], kwargs)
+                    return original(*args, **kwargs)
+                if self.tired:
+                    return original(*args, **kwargs)
                 token = guarded(self.session.fault, "averages", before, averages, new, args[2:], kwargs)
                 result = original(*args, **kwargs)
                 if token is not None:
@@ -150,6 +165,8 @@ class _Averages:
         model: Module = args[1] if len(args) > 1 else kwargs.get("model")
         first = not bool(held.n_averaged)
         self.stepping(1)
+        for each in held.module.parameters():
+            self.shards.updated(each)
         pairs = [
             (one.detach(), two.detach())
             for one, two in zip(held.module.parameters(), model.parameters(), strict=False)
@@ -170,7 +187,7 @@ class _Averages:
         """Whether to look at it: not too often, and not at what autograd follows."""
         self.looks += 1
         if self.looks > _LOOKS:
-            self.off += 1  # from now on
+            self.tired = True
             return False
         return self.plain(average)
 

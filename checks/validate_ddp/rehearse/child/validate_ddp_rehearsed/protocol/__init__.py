@@ -45,6 +45,7 @@ from .restart import Difference, Kept, Moment, Randomness, Restart, Settings, Si
 from .simulated import UNRUN, Assumed, Memory, Moved
 from .steps import (
     Average,
+    AveragedShards,
     Called,
     Changed,
     Clip,
@@ -54,6 +55,7 @@ from .steps import (
     Optimizer,
     Parameters,
     Parted,
+    Piled,
     Rescaled,
     Rounded,
     Schedule,
@@ -70,15 +72,15 @@ from .steps import (
 from .values import NOWHERE, Frame, Name, Orders, Plan, Sampling, Site, Standing, Twins
 
 __all__ = [
-    "KINDS", "NOWHERE", "UNRUN", "VERSION", "Assumed", "Average", "Backward", "Batch", "Call", "Called", "Changed",
-    "Claim", "Clip", "Collective", "Ddp", "Device", "Difference", "Divided", "Done", "Draw", "Ended", "Event", "Exit",
-    "Fault", "Finish", "Forward", "Frame", "Gathered", "Gone", "Group", "GroupCall", "Grown", "Hang", "Hello",
-    "InnerForward", "Is", "Iterated", "Iteration", "Join", "Joining", "Kept", "Load", "Loader", "Memory", "Model",
-    "Moment", "Moved", "Name", "NewSite", "Optimizer", "Orders", "Parameters", "Parted", "Partition", "Plan",
-    "Randomness", "Read", "Reading", "Record", "Renamed", "Rescaled", "Restart", "Rounded", "Sampler", "Sampling",
-    "Save", "Schedule", "Scheduled", "Seed", "SetEpoch", "Settings", "Sharded", "Shim", "Side", "Site", "Sloped",
-    "Spawn", "Split", "Squares", "Stale", "Standing", "Start", "State", "Step", "Stop", "Stopped", "Taped", "Timed",
-    "Timeout", "Twins", "UncaughtException", "Undivided", "Unknown", "Unsaved", "Unscale", "Weighed", "Where", "Write",
-    "ZeroGrad",
+    "KINDS", "NOWHERE", "UNRUN", "VERSION", "Assumed", "Average", "AveragedShards", "Backward", "Batch", "Call",
+    "Called", "Changed", "Claim", "Clip", "Collective", "Ddp", "Device", "Difference", "Divided", "Done", "Draw",
+    "Ended", "Event", "Exit", "Fault", "Finish", "Forward", "Frame", "Gathered", "Gone", "Group", "GroupCall", "Grown",
+    "Hang", "Hello", "InnerForward", "Is", "Iterated", "Iteration", "Join", "Joining", "Kept", "Load", "Loader",
+    "Memory", "Model", "Moment", "Moved", "Name", "NewSite", "Optimizer", "Orders", "Parameters", "Parted", "Partition",
+    "Piled", "Plan", "Randomness", "Read", "Reading", "Record", "Renamed", "Rescaled", "Restart", "Rounded", "Sampler",
+    "Sampling", "Save", "Schedule", "Scheduled", "Seed", "SetEpoch", "Settings", "Sharded", "Shim", "Side", "Site",
+    "Sloped", "Spawn", "Split", "Squares", "Stale", "Standing", "Start", "State", "Step", "Stop", "Stopped", "Taped",
+    "Timed", "Timeout", "Twins", "UncaughtException", "Undivided", "Unknown", "Unsaved", "Unscale", "Weighed", "Where",
+    "Write", "ZeroGrad",
     "as_json", "bounds_of", "packed", "wrong",
 ]  # fmt: skip

@@ -175,6 +175,23 @@ class Average(Event):
     function: Value = ""
 
 
+class AveragedShards(Event):
+    """A moving average of what is sharded over some ranks was updated on this one: the first that is seen of them."""
+
+    site: CallSite
+    ranks: Ranks
+
+
+class Piled(Event):
+    """Gradients of a model were sent that hold what is left of earlier steps. places: of their parameters, which no
+    optimizer of this rank holds. held: of those that one holds. site: of the first that was sent."""
+
+    model: Count
+    places: Counts
+    held: Counts
+    site: CallSite
+
+
 class Rounded(Event):
     """An optimizer of torch has stepped on weights in low precision. should, still: of these, elements that have a
     gradient, and those of them that the step left as they were. tensors, stuck: how many were looked at, and of how
@@ -233,7 +250,8 @@ class Model(Event):
 class State(Event):
     """What a rank computes with when it calls a model. digests: of what it is made of; None for what optimizers move
     and for what is no plain tensor. training, grad: how it is called. steps: of all optimizers so far; backwards:
-    where there are none. site: of the call."""
+    where there are none. site: of the call. overwritten: whether these are buffers that a wrapper is about to make
+    those of one rank."""
 
     model: Count
     digests: Digests
@@ -242,6 +260,7 @@ class State(Event):
     steps: Count
     backwards: Count
     site: CallSite
+    overwritten: Flag = False
 
 
 class Called(Event):
