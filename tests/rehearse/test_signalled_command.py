@@ -61,6 +61,8 @@ class Commanded:
         """Waits until so many files are there."""
         deadline = time.monotonic() + 60
         while len(list(self.folder.glob(pattern))) < count:
+            for process in self.running:
+                assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline, "waited in vain"
             time.sleep(0.01)
 
@@ -188,11 +190,20 @@ def test_a_second_signal_does_not_wait_for_ranks_that_refuse_to_end(command: Com
     assert not command.left()
 
 
+TOLD = """
+from validate_ddp.rehearse.parent import keeping
+original = keeping.Keeper.start
+def start(keeper, *arguments):
+    pid = original(keeper, *arguments)
+    open(f"told-{len(keeper.pids)}", "w").close()
+    return pid
+keeping.Keeper.start = start
+"""
+"""The command knows the process of both ranks: a keeper that is killed before it has said so ends the run."""
 WITHOUT_KEEPER = """
 import os, signal, subprocess, sys, time
 rank = os.environ["RANK"]
-open(f"began-{rank}", "w").close()
-while not all(os.path.exists(f"began-{each}") for each in (0, 1)):
+while not os.path.exists("told-2"):
     time.sleep(0.01)
 if rank == "0":
     keeper = os.getppid()
@@ -205,7 +216,7 @@ if rank == "0":
 
 def test_a_run_whose_keeper_is_killed_goes_on_and_knows_how_its_ranks_end(command: Commanded) -> None:
     script = WITHOUT_KEEPER + "while not os.path.exists('lost'):\n    time.sleep(0.01)\nsys.exit(5 * int(rank))\n"
-    process = command.start(script)
+    process = command.start(script, before=TOLD)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 3 and "rank 1 first: exited with code 5" in output
     assert not command.left()
@@ -213,7 +224,8 @@ def test_a_run_whose_keeper_is_killed_goes_on_and_knows_how_its_ranks_end(comman
 
 def test_a_run_whose_keeper_is_killed_is_ended_by_a_signal(command: Commanded) -> None:
     child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'], start_new_session=True)\n"
-    process = command.start(WITHOUT_KEEPER + child + "open(f'deep-{rank}', 'w').close()\ntime.sleep(1000)\n")
+    script = WITHOUT_KEEPER + child + "open(f'deep-{rank}', 'w').close()\ntime.sleep(1000)\n"
+    process = command.start(script, before=TOLD)
     command.wait_for(2, "deep-*")
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=30)
